@@ -1,8 +1,9 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <string>
+#include <utility>
 
 #include "absl/strings/string_view.h"
 

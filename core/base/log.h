@@ -43,6 +43,8 @@ class LogSite {
  public:
   // False: say nothing this time. `suppressed` is set when it returns true.
   bool Admit(int64_t* suppressed);
+  // The same at a time of the caller's, in ms of any clock that never goes back.
+  bool AdmitAt(int64_t now_ms, int64_t* suppressed);
 
  private:
   std::atomic<int64_t> window_start_ms_{0};

@@ -1,0 +1,14 @@
+#include "core/base/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace postrider::internal {
+
+void CheckFailed(const char* file, int line, const char* condition) {
+  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
+  std::fflush(stderr);
+  std::abort();
+}
+
+}  // namespace postrider::internal

@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+
+#include "core/stream/hole_map.h"
+
+namespace postrider {
+
+// Which records of one partition are complete, in whatever order they become so: the watermark
+// (everything below it is complete) and the completed offsets above it. Offsets that never come
+// (compaction, transaction markers) count as complete.
+//
+// Threads: owned by one shard.
+// Bounds:  memory is 8 bytes per offset between the watermark and the highest one read; its owner
+//          stops reading at its own limits (holes(), pending_bytes()).
+class CompletionTracker {
+ public:
+  // Begins at `watermark` with what a predecessor had completed above it.
+  CompletionTracker(int64_t watermark, const OffsetSet& completed_above);
+
+  enum class Admission {
+    kNew,        // it is pending now
+    kCompleted,  // a predecessor finished it: skip it
+    kStale,      // below what was read already: skip it (a re-read after a seek)
+  };
+  // The next record of the partition, of that many bytes. Offsets rise.
+  Admission Add(int64_t offset, size_t bytes);
+  // `offset` is complete. Exactly once for each offset that Add() called new: CHECKed.
+  void Complete(int64_t offset);
+  bool IsPending(int64_t offset) const;
+
+  // All below are complete; the offset to commit.
+  int64_t watermark() const { return base_; }
+  // One past the highest offset read.
+  int64_t next_offset() const { return next_; }
+  size_t pending() const { return pending_; }
+  size_t pending_bytes() const { return pending_bytes_; }
+  // Completed offsets above the watermark, those known from a predecessor too.
+  size_t holes() const;
+  // The completed set above the watermark, as ranges.
+  OffsetSet CompletedAbove() const;
+
+  // Raised by each change of watermark or completed set.
+  uint64_t version() const { return version_; }
+
+ private:
+  struct Slot {
+    uint32_t bytes = 0;
+    bool complete = false;
+  };
+  void Advance();
+
+  int64_t base_;
+  int64_t next_;
+  std::deque<Slot> slots_;     // of base_ .. next_-1
+  OffsetSet inherited_;        // completed by a predecessor, at or above next_
+  size_t pending_ = 0;
+  size_t pending_bytes_ = 0;
+  size_t completed_in_slots_ = 0;
+  uint64_t version_ = 0;
+};
+
+}  // namespace postrider

@@ -1,0 +1,106 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "core/stream/log.h"
+#include "core/stream/record.h"
+
+namespace postrider {
+
+// What a function may do; one per task (a partition and its function). Threads: the shard's.
+class TaskContext {
+ public:
+  virtual ~TaskContext() = default;
+
+  virtual const Clock& clock() const = 0;
+  virtual const TopicPartition& partition() const = 0;
+  // Raised by each new owner of the partition.
+  virtual uint64_t epoch() const = 0;
+  // When the partition was first taken without a commit of ours, ms since the Unix epoch: the third part of a
+  // source record's identity.
+  virtual int64_t incarnation_ms() const = 0;
+
+  // The record at `offset` is complete and may be forgotten. Exactly once per OnElement().
+  virtual void Complete(int64_t offset) = 0;
+
+  // Side and main outputs: appends a record with the shard's producer. False: full, nothing was taken;
+  // OnRoom() follows. `done` does not run when the task was closed before the answer.
+  [[nodiscard]] virtual bool Emit(AppendRecord&& record, LogProducer::AppendDone&& done) = 0;
+
+  // Calls OnTimer(key, time, tag) once at `time`, unless it is replaced: a key has one timer per tag.
+  // Replayable: gone with the task's memory.
+  virtual void SetTimer(absl::string_view key, uint32_t tag, MonotonicTime time) = 0;
+  virtual void CancelTimer(absl::string_view key, uint32_t tag) = 0;
+
+  // Whether work that the outside world sees may be started now: the task runs, is not being
+  // revoked, and the lease of its shard holds. When it turns true again OnResume() is called.
+  virtual bool MayAct() const = 0;
+
+  // Wraps a callback of an asynchronous operation: it does not run after the task was closed.
+  virtual absl::AnyInvocable<void() &&> Guard(absl::AnyInvocable<void() &&> callback) = 0;
+
+  // The shard is at its bounds of pending records or bytes and reads nothing more.
+  virtual bool under_pressure() const = 0;
+
+  // The task cannot go on: it is closed and opened again from its last commit, after a delay that
+  // doubles up to 30 s while it fails. Nothing else is affected.
+  virtual void Fail(absl::Status why) = 0;
+};
+
+// The code of a job, one instance per task. Calls never overlap. A record stays pending until
+// Complete(); after a crash pending records come again, in offset order, to a fresh instance.
+class KeyedProcessFunction {
+ public:
+  virtual ~KeyedProcessFunction() = default;
+
+  virtual absl::Status Open(TaskContext& ctx) = 0;
+  // The views of `record` are valid during the call only.
+  virtual void OnElement(TaskContext& ctx, const LogRecord& record) = 0;
+  virtual void OnTimer(TaskContext& ctx, absl::string_view key, uint32_t tag,
+                       MonotonicTime time) = 0;
+  // The partition has been read to its end; the next record will have offset `next`.
+  virtual void OnPartitionEnd(TaskContext& ctx, int64_t next) = 0;
+  // Emit() may succeed again.
+  virtual void OnRoom(TaskContext& ctx) = 0;
+  // MayAct() has become true (again), at the first start too.
+  virtual void OnResume(TaskContext& ctx) = 0;
+  // The shard has just reached its bounds; the function may give up records by its own rules.
+  virtual void OnPressure(TaskContext& ctx) = 0;
+  // The partition is to be given back (or the process stops): start nothing; `flush` is true when
+  // open work should be sent out at once because the process stops for good.
+  enum class Drain { kHandover, kShutdown };
+  virtual void OnDrain(TaskContext& ctx, Drain kind) = 0;
+  // Operations of the outside world whose result has not come in.
+  virtual size_t in_flight() const = 0;
+  // The memory is dropped; abort what is in flight. No call on ctx but clock() any more.
+  virtual void Close(TaskContext& ctx) = 0;
+};
+
+// What a shard is given by its role: makes the functions and holds what they share there (an HTTP sink, a fair
+// queue, the snapshot). Threads: the shard's.
+class ShardProgram {
+ public:
+  virtual ~ShardProgram() = default;
+  virtual std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) = 0;
+  // Once per turn of the loop, after all else: for work that is best done in batches.
+  virtual void OnTurnEnd() {}
+};
+
+// What a program stands on. All of it outlives the program.
+struct ShardEnvironment {
+  EventLoop& loop;
+  LogProducer& producer;
+  int index;
+};
+
+using ShardProgramFactory =
+    absl::AnyInvocable<absl::StatusOr<std::unique_ptr<ShardProgram>>(const ShardEnvironment&)>;
+
+}  // namespace postrider

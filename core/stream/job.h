@@ -1,0 +1,71 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/stream/function.h"
+#include "core/stream/log.h"
+
+namespace postrider {
+
+// Where a partition begins that has no commit of ours.
+enum class StartPolicy {
+  kLogStart,              // own topics
+  kLogStartOnceEstablished,  // source topics: the log start if the group has any commit, else the end
+};
+
+struct JobOptions {
+  std::string name;  // "matcher", "worker": the label of its metrics and log lines
+  GroupOptions group;
+  ProducerOptions producer;
+  StartPolicy start = StartPolicy::kLogStart;
+  int shards = 1;  // 1..64
+  int64_t pending_records_max = 100'000;  // per shard; at either bound it stops reading
+  int64_t pending_bytes_max = 64 << 20;
+  std::chrono::milliseconds commit_interval{200};
+  std::chrono::milliseconds revoke_wait_max{250};   // for results of what is in flight
+  std::chrono::milliseconds stop_wait_max{20'000};  // the same when the process stops
+};
+
+enum class TaskState { kCreated, kRestoring, kRunning, kDegraded, kFailed, kClosed };
+
+struct JobStatus {
+  int shards = 0;
+  int shards_assigned = 0;   // have taken part in a rebalance and run
+  int64_t tasks_running = 0;
+  int64_t tasks_failed = 0;
+  bool log_reachable = true;
+  MonotonicTime oldest_commit;  // of the shard whose last acknowledged commit is the oldest
+};
+
+// A role's shards in one process: each a thread with a loop, a consumer, a producer and the tasks of the
+// partitions that the group gave it.
+//
+// Threads: Start, Stop, Post and status from any one control thread.
+class Job {
+ public:
+  // `factory` is called on each shard's thread. `log`, `clock` and `metrics` outlive the job.
+  static absl::StatusOr<std::unique_ptr<Job>> Start(Log& log, const Clock& clock, Metrics& metrics,
+                                                    const JobOptions& options,
+                                                    ShardProgramFactory factory);
+  virtual ~Job() = default;
+
+  // Runs `call` on every shard's thread with its program, soon.
+  virtual void Post(std::function<void(ShardProgram&)> call) = 0;
+  virtual JobStatus status() const = 0;
+  // The two steps of a stop: refuse new work, drain (OnDrain, at most stop_wait_max), commit, leave the
+  // group; `done` runs on some thread when all shards are through. StopHard() gives up waiting.
+  virtual void Stop(std::function<void()> done) = 0;
+  virtual void StopHard() = 0;
+};
+
+}  // namespace postrider

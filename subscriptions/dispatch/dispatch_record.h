@@ -1,0 +1,65 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/base/id.h"
+#include "core/stream/log.h"
+#include "subscriptions/registry/ids.h"
+
+namespace postrider::subscriptions {
+
+// What names a message for good (DESIGN 3): where its event stands in the log, for whom it is, and which replay.
+struct MessageIdentity {
+  std::string source_topic;
+  int32_t source_partition = 0;
+  int64_t incarnation_ms = 0;
+  int64_t source_offset = 0;
+  EndpointId endpoint;
+  uint32_t projection = 0;
+  uint32_t replay = 0;
+
+  friend bool operator==(const MessageIdentity&, const MessageIdentity&) = default;
+  // 128 bits of SHA-256 over all of it: for exact comparison by hash.
+  IdBytes Digest() const;
+};
+
+// One message on its way from the matcher to a worker: one event for one endpoint. The key of its log
+// record is the endpoint id's 16 bytes.
+struct DispatchRecord {
+  MessageIdentity identity;
+  CustomerId customer;
+  IdBytes message_id{};  // see MakeMessageId()
+  std::string event_id;
+  std::string type;
+  std::string tenant;
+  absl::optional<std::string> department;
+  WallTime event_time;
+  WallTime dispatch_time;
+  // changed_xid of the rows that the matcher used: a worker whose snapshot does not see them yet waits
+  // before it says "deleted" or "not granted".
+  uint64_t endpoint_xid = 0;
+  uint64_t grants_xid = 0;
+  std::string data;  // the event's own bytes, proven to be one JSON value
+};
+
+// `msg_` + base32: 128 bits of SHA-256 over (topic, event id, endpoint, projection); `event_id` empty: over topic,
+// partition, incarnation and offset in its place. The same over retries, restarts and replays.
+IdBytes MakeMessageId(const MessageIdentity& identity, absl::string_view given_event_id);
+std::string FormatMessageId(const IdBytes& id);
+
+// A version byte, the fields, the data last (equal payloads of a fan-out then lie side by side).
+std::string EncodeDispatchRecord(const DispatchRecord& record);
+// kDataLoss for anything that Encode would not have written, or of a newer version.
+absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes);
+
+// `<prefix>dispatch.<pool>` with a partition per key group and no time limit: its owner trims it.
+TopicSpec DispatchTopic(absl::string_view prefix, absl::string_view pool, int32_t key_groups,
+                        int16_t replication);
+
+}  // namespace postrider::subscriptions
