@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "core/http/ip_address.h"
+
+namespace postrider {
+
+class Options;
+
+struct AddressRulesOptions {
+  std::vector<std::string> allow;  // network.allow
+  std::vector<std::string> deny;   // network.deny
+  enum class Nat64 { kAllowed, kRefused };
+  Nat64 nat64 = Nat64::kAllowed;
+  // Our own listeners, brokers and database: refused whatever the lists say.
+  std::vector<std::pair<IpAddress, uint16_t>> own;
+
+  // network.allow, network.deny
+  void Register(Options& options);
+};
+
+// Says which addresses we may connect to. It judges the binary address that a socket is about to
+// be connected to, never text. Refused are all ranges that are not plain public unicast: private,
+// loopback, link-local, CGNAT, multicast, reserved, documentation and benchmark nets, and IPv4
+// inside IPv6 in whatever form (mapped, compatible, 6to4, Teredo, ISATAP; of NAT64 the inner address
+// decides), cloud agents on public addresses, and ports of other protocols.
+//
+// Order: `own` refuses, then `deny` refuses, then `allow` allows (and lifts the rule about ports for
+// that address), then what is built in. An IPv4 network of a list also holds for the address mapped
+// into IPv6.
+//
+// Threads: any, once made.
+class AddressRules {
+ public:
+  enum class Verdict : uint8_t { kAllowed, kAddressRefused, kPortRefused };
+
+  // InvalidArgument names the list and the entry that is no network.
+  static absl::StatusOr<std::shared_ptr<const AddressRules>> Create(
+      const AddressRulesOptions& options);
+  // What is built in and nothing else.
+  static std::shared_ptr<const AddressRules> Default();
+
+  Verdict Check(const IpAddress& address, uint16_t port) const;
+
+ private:
+  AddressRules() = default;
+  std::vector<IpNetwork> allow_;
+  std::vector<IpNetwork> deny_;
+  AddressRulesOptions::Nat64 nat64_ = AddressRulesOptions::Nat64::kAllowed;
+  std::vector<std::pair<IpAddress, uint16_t>> own_;
+};
+
+}  // namespace postrider

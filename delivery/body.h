@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "core/base/clock.h"
+#include "delivery/message.h"
+
+namespace postrider::delivery {
+
+// {"id","event_id","type","timestamp","tenant","department","data"}; data is the event's own bytes,
+// untouched. Texts that are not UTF-8 get U+FFFD for each bad byte.
+void AppendEnvelope(const MessageView& message, std::string* out);
+std::string EnvelopeBody(const MessageView& message);
+// A JSON array of envelopes, in order.
+std::string BatchBody(absl::Span<const MessageView> messages);
+// So many bytes AppendEnvelope may write at most: for bounds that must hold before it is written.
+size_t EnvelopeBytesMax(const MessageView& message);
+
+// "bat_" and 26 characters: 128 bits of SHA-256 of the message ids in order. The same messages in the
+// same order have the same id.
+std::string BatchId(absl::Span<const MessageView> messages);
+
+// `text` as a JSON string, quotes included.
+void AppendJsonString(absl::string_view text, std::string* out);
+// 2030-01-02T03:04:05.678Z; years 0000..9999.
+std::string FormatRfc3339(WallTime time);
+
+}  // namespace postrider::delivery

@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/http/http_sink.h"
+
+namespace postrider::delivery {
+
+// What an attempt came to: the closed set of names in logs, metrics, attempts and letters.
+enum class OutcomeKind : uint8_t {
+  kDelivered,        // 2xx
+  kRejected,         // 400, 413, 422
+  kGone,             // 410
+  kThrottled,        // 429; 503 with a Retry-After
+  kTemporaryStatus,  // 408, 425, 502, 503, 504
+  kOtherStatus,      // every other status
+  kDns,
+  kConnect,
+  kTls,
+  kReset,
+  kProtocol,  // also: too many or too large headers
+  kTimeout,
+  kAddressRefused,  // by us; the customer sees "address_not_allowed"
+  kConfiguration,   // unfit for the wire: a broken header in the database
+  kAborted,         // by us; as if it had not been tried
+};
+inline constexpr int kOutcomeKinds = 15;
+absl::string_view OutcomeName(OutcomeKind kind);
+
+enum class Verdict : uint8_t { kDone, kRetry, kDeadLetter };
+enum class Charge : uint8_t { kCharged, kFree };  // does it use up one of the message's attempts
+enum class WindowEffect : uint8_t { kGrow, kHold, kHalve, kOne };
+enum class BreakerEffect : uint8_t { kSuccess, kNeutral, kFailure };
+
+// Why a message becomes a dead letter.
+enum class GiveUp : uint8_t { kAttempts, kHorizon, kRejectedByReceiver, kGone };
+// "attempts", "horizon", "rejected_by_receiver", "gone"
+absl::string_view GiveUpName(GiveUp reason);
+
+struct Outcome {
+  OutcomeKind kind = OutcomeKind::kAborted;
+  int status = 0;
+  Verdict verdict = Verdict::kRetry;
+  Charge charge = Charge::kFree;
+  WindowEffect window = WindowEffect::kHold;
+  BreakerEffect breaker = BreakerEffect::kNeutral;
+  // The endpoint rests for so long from now, capped; the next try is never before the normal
+  // backoff either.
+  absl::optional<Duration> hold;
+  // With kDeadLetter: why. With kRetry: why when the attempts are used up.
+  GiveUp give_up = GiveUp::kAttempts;
+};
+
+struct OutcomeContext {
+  size_t batch_size = 1;
+  WallTime now;      // when the result came in; for Retry-After dates without a Date header
+  Duration horizon;  // of the endpoint
+};
+
+// The table of RULES 3. Without a durable backlog and bisection: 410 is a dead letter `gone`; 400,
+// 413 and 422 on a batch of more than one are retried, charged, until the attempts are used up; a
+// Retry-After past the horizon is a dead letter `horizon`.
+Outcome Classify(const HttpResult& result, const OutcomeContext& context);
+
+// The longest valid one of Retry-After's values, at most 24 h: seconds, or one of the three dates of
+// RFC 9110 relative to `date` (the answer's Date header) or else `now`. No value when there is none that lies
+// ahead.
+absl::optional<Duration> ParseRetryAfter(const std::vector<std::string>& values,
+                                         const absl::optional<std::string>& date, WallTime now);
+// The dates of RFC 9110 (IMF-fixdate, RFC 850, asctime).
+absl::optional<WallTime> ParseHttpDate(absl::string_view text, WallTime now);
+
+}  // namespace postrider::delivery

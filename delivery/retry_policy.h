@@ -1,0 +1,34 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/base/random.h"
+
+namespace postrider::delivery {
+
+// When a failed message is tried again. Until there is a durable backlog: at most 5 attempts
+// within 60 s.
+struct RetryPolicy {
+  int attempts = 5;
+  Duration horizon = std::chrono::seconds(60);
+  Duration first_delay = std::chrono::seconds(1);
+  double factor = 2;
+  Duration cap = std::chrono::seconds(20);
+};
+
+// min(cap, first_delay x factor^retries), saturating; never below min(first_delay, cap) and never
+// falling. `retries` made before this one: 0 for the first.
+Duration BackoffBound(const RetryPolicy& policy, uint32_t retries);
+// Full jitter: evenly between 0 and the bound.
+Duration Backoff(const RetryPolicy& policy, uint32_t retries, Random& random);
+
+// When to try again after `attempts_made` charged attempts (at least 0; an attempt that was free
+// backs off like the first). No value: the attempts are used up.
+absl::optional<Duration> NextDelay(const RetryPolicy& policy, int attempts_made, Random& random);
+// A message whose first attempt was at `first` is given up when its next try would be after this.
+MonotonicTime GiveUpAt(const RetryPolicy& policy, MonotonicTime first);
+
+}  // namespace postrider::delivery
