@@ -4,9 +4,10 @@
     ready.py HOST PORT SECONDS [PID]
 
 Speaks two requests of the protocol over one TCP connection: ApiVersions, then Metadata without
-topics. The broker is ready when its answer names a controller and itself as a broker. With PID it
-gives up at once when that process is gone. Exit status: 0 ready, 1 not ready within SECONDS, 2 the
-process ended. A progress line goes to stderr, rewritten in place on a terminal.
+topics. The broker is ready when its answer names a controller and itself as a broker. With PID the
+port must be that process's, and it gives up at once when the process is gone. Exit status: 0 ready,
+1 not ready within SECONDS, 2 the process ended. A progress line goes to stderr, rewritten in place
+on a terminal.
 """
 
 import os
@@ -76,6 +77,24 @@ def ask_ready(host, port):
         return None if controller >= 0 else "no controller yet"
 
 
+def listens(pid, port):
+    """Whether the process has a listening socket on the port."""
+    inodes = set()
+    for name in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{name}", encoding="ascii") as table:
+            for row in list(table)[1:]:
+                field = row.split()
+                if field[3] == "0A" and int(field[1].rsplit(":", 1)[1], 16) == port:
+                    inodes.add(f"socket:[{field[9]}]")
+    for descriptor in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            if os.readlink(f"/proc/{pid}/fd/{descriptor}") in inodes:
+                return True
+        except OSError:
+            pass  # Closed meanwhile.
+    return False
+
+
 def main():
     if len(sys.argv) not in (4, 5):
         sys.exit(__doc__.strip())
@@ -87,6 +106,8 @@ def main():
     while True:
         try:
             reason = ask_ready(host, port)
+            if reason is None and pid is not None and not listens(pid, port):
+                reason = "the port belongs to another process"
         except OSError as error:
             reason = str(error)
         except struct.error:
