@@ -11,6 +11,8 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,8 +35,7 @@ constexpr Duration kRunWaitMax = std::chrono::seconds(10);
 constexpr size_t kCompactAbove = 64;
 
 Duration RealTime() {
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::steady_clock::now().time_since_epoch());
+  return std::chrono::duration_cast<Duration>(std::chrono::steady_clock::now().time_since_epoch());
 }
 
 uint32_t ToEpoll(uint32_t events) {
@@ -196,8 +197,7 @@ int EventLoop::Impl::Wait(Duration wait, epoll_event* events) {
   }
   const int64_t millis =
       std::min<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(wait).count(), INT_MAX);
-  const int count =
-      epoll_wait(epoll_fd.get(), events, kEventsPerTurn, static_cast<int>(millis));
+  const int count = epoll_wait(epoll_fd.get(), events, kEventsPerTurn, static_cast<int>(millis));
   if (count >= 0) return count;
   POSTRIDER_CHECK(errno == EINTR);
   return 0;
@@ -290,13 +290,11 @@ EventLoop::EventLoop(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 // Callbacks are destroyed while the loop still answers, for what they own may call it.
 EventLoop::~EventLoop() {
   POSTRIDER_CHECK(!impl_->in_turn);
+  std::vector<Callback> posted;
   {
-    std::vector<Callback> posted;
     absl::MutexLock lock(&impl_->mutex);
     posted.swap(impl_->posted);
-    impl_->running_posts.swap(posted);
   }
-  impl_->running_posts.clear();
   const auto turn_end = std::move(impl_->turn_end);
   const auto timers = std::exchange(impl_->timers, {});
   const auto watches = std::exchange(impl_->watches, {});
