@@ -1,0 +1,1008 @@
+#include "tests/fakes/memory_log.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/check.h"
+
+namespace postrider {
+namespace {
+
+// An eventfd that says "Poll() has something to do".
+class WakeFd {
+ public:
+  WakeFd() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { POSTRIDER_CHECK(fd_ >= 0); }
+  ~WakeFd() { close(fd_); }
+  WakeFd(const WakeFd&) = delete;
+  WakeFd& operator=(const WakeFd&) = delete;
+
+  int get() const { return fd_; }
+  void Wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
+  }
+  void Clear() {
+    uint64_t count = 0;
+    [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof(count));
+  }
+
+ private:
+  const int fd_;
+};
+
+using RecordPtr = std::shared_ptr<const MemoryLog::StoredRecord>;
+
+struct Partition {
+  int64_t begin = 0;
+  int64_t end = 0;
+  std::deque<RecordPtr> records;
+
+  // The first record at or above `offset`; null when there is none.
+  RecordPtr Find(int64_t offset) const {
+    const auto found =
+        std::lower_bound(records.begin(), records.end(), offset,
+                         [](const RecordPtr& record, int64_t at) { return record->offset < at; });
+    return found == records.end() ? nullptr : *found;
+  }
+};
+
+struct Topic {
+  int16_t replication = 1;
+  std::vector<Partition> partitions;
+};
+
+bool Subscribes(const GroupOptions& options, const std::string& topic) {
+  for (const std::string& prefix : options.excluded_prefixes) {
+    if (absl::StartsWith(topic, prefix)) return false;
+  }
+  for (const std::string& wanted : options.topics) {
+    if (wanted == topic) return true;
+    if (!wanted.empty() && wanted[0] == '^' &&
+        std::regex_match(topic, std::regex(wanted, std::regex::extended))) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What a member is to the coordinator.
+struct Member {
+  uint64_t id = 0;
+  GroupOptions options;
+  bool crashed = false;  // its consumer is gone
+  bool joined = false;   // waits for the generation to be complete
+  bool has_assignment = false;
+  std::vector<TopicPartition> assignment;
+  MonotonicTime last_poll;
+  // When its heartbeats ended; max() while they come.
+  MonotonicTime silent_since = MonotonicTime::max();
+};
+
+struct Group {
+  int64_t generation = 0;
+  bool rebalancing = false;
+  MonotonicTime rebalance_began;
+  std::map<uint64_t, Member> members;
+  std::map<TopicPartition, CommittedPosition> committed;
+};
+
+}  // namespace
+
+struct MemoryLog::Impl {
+  explicit Impl(const Clock& log_clock) : clock(log_clock) {}
+
+  Partition* FindPartition(const TopicPartition& tp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    const auto found = topics.find(tp.topic);
+    if (found == topics.end() || tp.partition < 0 ||
+        static_cast<size_t>(tp.partition) >= found->second.partitions.size()) {
+      return nullptr;
+    }
+    return &found->second.partitions[static_cast<size_t>(tp.partition)];
+  }
+  void Store(Partition& partition, StoredRecord&& record) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    record.offset = partition.end++;
+    record.timestamp = clock.Wall();
+    partition.records.push_back(std::make_shared<const StoredRecord>(std::move(record)));
+  }
+  void TrimPartition(Partition& partition, int64_t offset) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    partition.begin = std::max(partition.begin, offset);
+    while (!partition.records.empty() && partition.records.front()->offset < partition.begin) {
+      partition.records.pop_front();
+    }
+  }
+
+  void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  uint64_t AddMember(Consumer& consumer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void RemoveMember(const std::string& name, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void StartRebalance(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void CompleteIfAllJoined(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Assign(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void TopicsChanged(const std::string& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void ExpireSilent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  const Clock& clock;
+  mutable absl::Mutex mutex;
+  std::map<std::string, Topic> topics ABSL_GUARDED_BY(mutex);
+  std::map<std::string, Group> groups ABSL_GUARDED_BY(mutex);
+  std::set<Consumer*> consumers ABSL_GUARDED_BY(mutex);
+  std::set<Producer*> producers ABSL_GUARDED_BY(mutex);
+  uint64_t next_member ABSL_GUARDED_BY(mutex) = 1;
+  bool reachable ABSL_GUARDED_BY(mutex) = true;
+  bool hold_appends ABSL_GUARDED_BY(mutex) = false;
+  CommitFault commit_fault ABSL_GUARDED_BY(mutex) = CommitFault::kNone;
+  CommitObserver commit_observer ABSL_GUARDED_BY(mutex);
+};
+
+// ---------------------------------------------------------------------------------------------
+
+class MemoryLog::Producer final : public LogProducer {
+ public:
+  Producer(Impl& log, EventLoop& loop, const ProducerOptions& options)
+      : log_(log), loop_(loop), options_(options) {
+    const absl::Status watched =
+        loop_.Watch(wake_.get(), kFdReadable, [this](uint32_t) { Poll(); });
+    POSTRIDER_CHECK(watched.ok());
+    absl::MutexLock lock(&log_.mutex);
+    log_.producers.insert(this);
+  }
+  ~Producer() override {
+    loop_.Unwatch(wake_.get());
+    {
+      absl::MutexLock lock(&log_.mutex);
+      log_.producers.erase(this);
+    }
+    while (!queue_.empty()) {
+      Pending pending = std::move(queue_.front());
+      queue_.pop_front();
+      std::move(pending.done)(absl::AbortedError("memory log: the producer was closed"));
+    }
+  }
+
+  bool Append(AppendRecord&& record, AppendDone&& done) override {
+    const auto bytes = static_cast<int64_t>(record.key.size() + record.value.size());
+    if (static_cast<int64_t>(queue_.size()) >= options_.queue_records_max ||
+        (!queue_.empty() && queue_bytes_ + bytes > options_.queue_bytes_max)) {
+      wants_room_ = true;
+      return false;
+    }
+    queue_bytes_ += bytes;
+    queue_.push_back(
+        {std::move(record), std::move(done), bytes, false, absl::StatusOr<int64_t>(0)});
+    absl::MutexLock lock(&log_.mutex);
+    WriteAll();
+    wake_.Wake();
+    return true;
+  }
+  void SetRoomCallback(absl::AnyInvocable<void()> room) override { room_ = std::move(room); }
+  size_t pending() const override { return queue_.size(); }
+
+  void Poll() override {
+    wake_.Clear();
+    size_t answered = 0;
+    {
+      absl::MutexLock lock(&log_.mutex);
+      WriteAll();
+      if (!log_.reachable || log_.hold_appends) return;
+      while (answered < queue_.size() && queue_[answered].written) ++answered;
+    }
+    // What a callback appends waits for the next call.
+    for (; answered > 0; --answered) {
+      Pending pending = std::move(queue_.front());
+      queue_.pop_front();
+      queue_bytes_ -= pending.bytes;
+      std::move(pending.done)(std::move(pending.result));
+    }
+    const bool half_empty = static_cast<int64_t>(queue_.size()) <= options_.queue_records_max / 2 &&
+                            queue_bytes_ <= options_.queue_bytes_max / 2;
+    if (wants_room_ && half_empty) {
+      wants_room_ = false;
+      if (room_ != nullptr) room_();
+    }
+  }
+  void Flush() override {}
+
+  void Wake() { wake_.Wake(); }
+
+ private:
+  struct Pending {
+    AppendRecord record;
+    AppendDone done;
+    int64_t bytes;
+    bool written;
+    absl::StatusOr<int64_t> result;
+  };
+
+  void WriteAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) {
+    if (!log_.reachable) return;
+    bool stored = false;
+    for (size_t i = FirstUnwritten(); i < queue_.size(); ++i) {
+      Pending& pending = queue_[i];
+      pending.written = true;
+      Partition* partition = log_.FindPartition({pending.record.topic, pending.record.partition});
+      if (partition == nullptr) {
+        pending.result = absl::NotFoundError(absl::StrCat(
+            "memory log: no partition ", pending.record.topic, "/", pending.record.partition));
+      } else if (static_cast<size_t>(pending.bytes) > kRecordBytesMax) {
+        pending.result = absl::InvalidArgumentError("memory log: the record is too large");
+      } else {
+        pending.result = partition->end;
+        log_.Store(*partition,
+                   {0, WallTime(), std::move(pending.record.key), std::move(pending.record.value),
+                    std::move(pending.record.headers)});
+        stored = true;
+      }
+    }
+    if (stored) log_.WakeAll();
+  }
+  size_t FirstUnwritten() const {
+    size_t i = queue_.size();
+    while (i > 0 && !queue_[i - 1].written) --i;
+    return i;
+  }
+
+  Impl& log_;
+  EventLoop& loop_;
+  const ProducerOptions options_;
+  WakeFd wake_;
+  std::deque<Pending> queue_;
+  int64_t queue_bytes_ = 0;
+  bool wants_room_ = false;
+  absl::AnyInvocable<void()> room_;
+};
+
+// ---------------------------------------------------------------------------------------------
+
+class MemoryLog::Consumer final : public GroupConsumer {
+ public:
+  Consumer(Impl& log, EventLoop& loop, const GroupOptions& options, GroupHandler& handler)
+      : log_(log), loop_(loop), options_(options), handler_(handler) {
+    absl::MutexLock lock(&log_.mutex);
+    log_.consumers.insert(this);
+    member_ = log_.AddMember(*this);
+    Heartbeat();
+  }
+  ~Consumer() override {
+    loop_.CancelTimer(heartbeat_);
+    absl::MutexLock lock(&log_.mutex);
+    log_.consumers.erase(this);
+    if (Member* member = FindMember()) {
+      member->crashed = true;
+      member->silent_since = std::min(member->silent_since, log_.clock.Now());
+    }
+  }
+
+  int wake_fd() const override { return wake_.get(); }
+  size_t Poll(size_t records_max) override;
+
+  void Start(std::vector<StartPosition> positions) override {
+    absl::MutexLock lock(&log_.mutex);
+    POSTRIDER_CHECK(state_ == State::kAssigned);
+    reading_.clear();
+    for (const StartPosition& position : positions) {
+      POSTRIDER_CHECK(assigned_.count(position.tp) == 1);
+      Reading reading;
+      reading.tp = position.tp;
+      reading.position = position.offset;
+      const Partition* partition = log_.FindPartition(position.tp);
+      if (partition != nullptr && position.at != StartPosition::At::kOffset) {
+        reading.position =
+            position.at == StartPosition::At::kLogEnd ? partition->end : partition->begin;
+      }
+      reading_.push_back(std::move(reading));
+    }
+    wake_.Wake();
+  }
+  void Restart(const TopicPartition& tp, int64_t offset) override {
+    absl::MutexLock lock(&log_.mutex);
+    for (Reading& reading : reading_) {
+      if (reading.tp != tp) continue;
+      reading = Reading();
+      reading.tp = tp;
+      reading.position = offset;
+      wake_.Wake();
+    }
+  }
+  void Release() override {
+    absl::MutexLock lock(&log_.mutex);
+    POSTRIDER_CHECK(state_ == State::kRevoked);
+    assigned_.clear();
+    reading_.clear();
+    state_ = State::kJoining;
+    Rejoin();
+    wake_.Wake();
+  }
+  void Commit(std::vector<CommitEntry> entries, CommitDone done) override {
+    absl::MutexLock lock(&log_.mutex);
+    commits_.push_back(
+        {std::move(entries), std::move(done), log_.clock.Now(), generation_, {}, false, false});
+    StoreCommits();
+    wake_.Wake();
+  }
+  MonotonicTime LeaseUntil() const override {
+    if (last_acknowledged_issue_ == MonotonicTime::min()) return last_acknowledged_issue_;
+    return last_acknowledged_issue_ + options_.session_timeout - std::chrono::seconds(1);
+  }
+  void Leave(absl::AnyInvocable<void() &&> done) override {
+    absl::MutexLock lock(&log_.mutex);
+    POSTRIDER_CHECK(!leaving_);
+    leaving_ = true;
+    left_ = std::move(done);
+    wake_.Wake();
+  }
+
+  const GroupOptions& options() const { return options_; }
+  void Wake() { wake_.Wake(); }
+  void AnswerHeldCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) {
+    for (PendingCommit& commit : commits_) commit.held = false;
+    StoreCommits();
+  }
+
+ private:
+  enum class State {
+    kJoining,   // nothing is assigned
+    kAssigned,  // OnAssigned() was called
+    kRevoked,   // OnRevoked() or OnLost() was called, Release() not yet
+    kLeft,
+  };
+  struct Reading {
+    TopicPartition tp;
+    int64_t position = 0;
+    bool out_of_range = false;
+    int64_t end_told = -1;
+  };
+  struct PendingCommit {
+    std::vector<CommitEntry> entries;
+    CommitDone done;
+    MonotonicTime issued;
+    int64_t generation;
+    std::vector<absl::Status> answer;
+    bool stored;
+    bool held;
+  };
+  // What Poll() has to tell its handler next.
+  struct Event {
+    enum class Kind {
+      kNone,
+      kReachable,
+      kUnreachable,
+      kCommitted,
+      kAssigned,
+      kRevoked,
+      kLost,
+      kLeft,
+      kRecord,
+      kPartitionEnd,
+      kOutOfRange,
+    };
+    Kind kind = Kind::kNone;
+    PendingCommit commit{};
+    Assignment assignment{};
+    TopicPartition tp{};
+    int64_t offset = 0;
+    RecordPtr record{};
+    absl::AnyInvocable<void() &&> left{};
+  };
+
+  Group& group() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) { return log_.groups[options_.group]; }
+  Member* FindMember() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) {
+    const auto found = group().members.find(member_);
+    return found == group().members.end() ? nullptr : &found->second;
+  }
+  bool Connected() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) {
+    if (!log_.reachable) return false;
+    return log_.consumers.count(this) == 1 && isolated_ == false;
+  }
+  void Heartbeat() {
+    heartbeat_ = loop_.CallAfter(options_.heartbeat_interval, [this] {
+      {
+        absl::MutexLock lock(&log_.mutex);
+        log_.ExpireSilent();
+      }
+      Heartbeat();
+    });
+  }
+  void Rejoin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  void StoreCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  Event NextEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  Event NextMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  Event NextRecord(bool records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  Event NextOf(Reading& reading, bool records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  void Tell(Event&& event);
+
+  friend struct MemoryLog::Impl;
+  friend class MemoryLog;
+
+  // So many records of one partition come in a row.
+  static constexpr size_t kRunMax = 100;
+
+  Impl& log_;
+  EventLoop& loop_;
+  const GroupOptions options_;
+  GroupHandler& handler_;
+  WakeFd wake_;
+  TimerId heartbeat_ = 0;
+
+  uint64_t member_ = 0;
+  int64_t generation_ = -1;
+  State state_ = State::kJoining;
+  bool isolated_ = false;
+  bool told_reachable_ = true;
+  bool leaving_ = false;
+  absl::AnyInvocable<void() &&> left_;
+  std::set<TopicPartition> assigned_;
+  std::vector<Reading> reading_;
+  size_t turn_ = 0;
+  size_t run_ = 0;
+  std::deque<PendingCommit> commits_;
+  MonotonicTime last_acknowledged_issue_ = MonotonicTime::min();
+};
+
+// After a release: into the next generation, or out of the group when leaving.
+void MemoryLog::Consumer::Rejoin() {
+  if (!Connected() || leaving_) return;  // Poll() goes on
+  if (Member* member = FindMember()) {
+    member->joined = true;
+    log_.StartRebalance(group());
+  } else {
+    member_ = log_.AddMember(*this);
+  }
+}
+
+void MemoryLog::Consumer::StoreCommits() {
+  if (!Connected()) return;
+  for (PendingCommit& commit : commits_) {
+    if (commit.stored) continue;
+    commit.stored = true;
+    const Member* member = FindMember();
+    const bool fenced = member == nullptr || commit.generation != group().generation ||
+                        generation_ != commit.generation;
+    for (CommitEntry& entry : commit.entries) {
+      absl::Status status;
+      if (fenced || assigned_.count(entry.tp) == 0) {
+        status = absl::AbortedError("memory log: the group has moved on");
+      } else if (entry.position.metadata.size() > kCommitMetadataBytesMax) {
+        status = absl::InvalidArgumentError("memory log: the metadata is too large");
+      } else if (log_.commit_fault == CommitFault::kRefuse) {
+        status = absl::UnavailableError("memory log: refused");
+      } else {
+        group().committed[entry.tp] = entry.position;
+        if (log_.commit_observer) log_.commit_observer(options_.group, member_, entry);
+        if (log_.commit_fault == CommitFault::kLoseAnswer) {
+          status = absl::UnavailableError("memory log: the answer was lost");
+        }
+      }
+      commit.answer.push_back(std::move(status));
+    }
+    commit.held = log_.commit_fault == CommitFault::kHold;
+  }
+}
+
+size_t MemoryLog::Consumer::Poll(size_t records_max) {
+  wake_.Clear();
+  {
+    absl::MutexLock lock(&log_.mutex);
+    if (Member* member = FindMember()) member->last_poll = log_.clock.Now();
+    log_.ExpireSilent();
+  }
+  size_t records = 0;
+  while (true) {
+    Event event;
+    {
+      absl::MutexLock lock(&log_.mutex);
+      event = NextEvent();
+      if (event.kind == Event::Kind::kNone) event = NextRecord(records < records_max);
+      if (event.kind == Event::Kind::kNone) {
+        // What was left out for want of room is there for the next call.
+        if (records >= records_max) wake_.Wake();
+        return records;
+      }
+    }
+    if (event.kind == Event::Kind::kRecord) ++records;
+    Tell(std::move(event));
+  }
+}
+
+MemoryLog::Consumer::Event MemoryLog::Consumer::NextEvent() {
+  Event event;
+  if (told_reachable_ != log_.reachable) {
+    told_reachable_ = log_.reachable;
+    event.kind = told_reachable_ ? Event::Kind::kReachable : Event::Kind::kUnreachable;
+    return event;
+  }
+  if (!Connected()) return event;
+  StoreCommits();
+  if (!commits_.empty() && commits_.front().stored && !commits_.front().held) {
+    event.kind = Event::Kind::kCommitted;
+    event.commit = std::move(commits_.front());
+    commits_.pop_front();
+    for (const absl::Status& status : event.commit.answer) {
+      if (status.ok()) {
+        last_acknowledged_issue_ = std::max(last_acknowledged_issue_, event.commit.issued);
+      }
+    }
+    return event;
+  }
+  return NextMembership();
+}
+
+MemoryLog::Consumer::Event MemoryLog::Consumer::NextMembership() {
+  Event event;
+  Member* member = FindMember();
+  const bool wanted_back =
+      leaving_ || member == nullptr || (group().rebalancing && !member->joined);
+  if (state_ == State::kAssigned && wanted_back) {
+    reading_.clear();
+    if (assigned_.empty()) {
+      state_ = State::kJoining;
+      Rejoin();
+      return NextMembership();
+    }
+    state_ = State::kRevoked;
+    event.kind = member == nullptr ? Event::Kind::kLost : Event::Kind::kRevoked;
+    return event;
+  }
+  if (state_ != State::kJoining) return event;
+  if (leaving_) {
+    if (member != nullptr) log_.RemoveMember(options_.group, member_);
+    state_ = State::kLeft;
+    event.kind = Event::Kind::kLeft;
+    event.left = std::move(left_);
+    return event;
+  }
+  if (member == nullptr || (!member->joined && !member->has_assignment)) {
+    Rejoin();
+    member = FindMember();
+  }
+  if (member != nullptr && member->has_assignment) {
+    member->has_assignment = false;
+    state_ = State::kAssigned;
+    generation_ = group().generation;
+    assigned_.clear();
+    event.kind = Event::Kind::kAssigned;
+    for (const TopicPartition& tp : member->assignment) {
+      assigned_.insert(tp);
+      AssignedPartition partition;
+      partition.tp = tp;
+      const auto committed = group().committed.find(tp);
+      if (committed != group().committed.end()) partition.committed = committed->second;
+      event.assignment.partitions.push_back(std::move(partition));
+    }
+    event.assignment.group_has_commits = !group().committed.empty();
+  }
+  return event;
+}
+
+MemoryLog::Consumer::Event MemoryLog::Consumer::NextRecord(bool records) {
+  if (!Connected() || state_ != State::kAssigned) return Event();
+  for (size_t i = 0; i < reading_.size(); ++i) {
+    if (turn_ >= reading_.size()) turn_ = 0;
+    Event event = NextOf(reading_[turn_], records);
+    if (event.kind == Event::Kind::kRecord && ++run_ >= kRunMax) {
+      run_ = 0;
+      ++turn_;
+    }
+    if (event.kind != Event::Kind::kNone) return event;
+    run_ = 0;
+    ++turn_;
+  }
+  return Event();
+}
+
+MemoryLog::Consumer::Event MemoryLog::Consumer::NextOf(Reading& reading, bool records) {
+  Event event;
+  const Partition* partition = log_.FindPartition(reading.tp);
+  if (partition == nullptr || reading.out_of_range) return event;
+  event.tp = reading.tp;
+  if (reading.position < partition->begin || reading.position > partition->end) {
+    reading.out_of_range = true;
+    event.kind = Event::Kind::kOutOfRange;
+    event.offset = partition->begin;
+    return event;
+  }
+  RecordPtr record = partition->Find(reading.position);
+  if (record != nullptr) {
+    if (!records) return event;
+    event.kind = Event::Kind::kRecord;
+    reading.position = record->offset + 1;
+    event.record = std::move(record);
+    return event;
+  }
+  reading.position = partition->end;
+  if (reading.end_told != reading.position) {
+    reading.end_told = reading.position;
+    event.kind = Event::Kind::kPartitionEnd;
+    event.offset = reading.position;
+  }
+  return event;
+}
+
+void MemoryLog::Consumer::Tell(Event&& event) {
+  switch (event.kind) {
+    case Event::Kind::kNone:
+      return;
+    case Event::Kind::kReachable:
+      return handler_.OnReachable(true);
+    case Event::Kind::kUnreachable:
+      return handler_.OnReachable(false);
+    case Event::Kind::kCommitted:
+      return std::move(event.commit.done)(std::move(event.commit.answer));
+    case Event::Kind::kAssigned:
+      return handler_.OnAssigned(std::move(event.assignment));
+    case Event::Kind::kRevoked:
+      return handler_.OnRevoked();
+    case Event::Kind::kLost:
+      return handler_.OnLost();
+    case Event::Kind::kLeft:
+      if (event.left != nullptr) std::move(event.left)();
+      return;
+    case Event::Kind::kPartitionEnd:
+      return handler_.OnPartitionEnd(event.tp, event.offset);
+    case Event::Kind::kOutOfRange:
+      return handler_.OnOutOfRange(event.tp, event.offset);
+    case Event::Kind::kRecord: {
+      std::vector<RecordHeader> headers;
+      for (const auto& [name, value] : event.record->headers) headers.push_back({name, value});
+      LogRecord record;
+      record.topic = event.tp.topic;
+      record.partition = event.tp.partition;
+      record.offset = event.record->offset;
+      record.timestamp = event.record->timestamp;
+      record.key = event.record->key;
+      record.value = event.record->value;
+      record.headers = headers;
+      return handler_.OnRecord(record);
+    }
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+
+void MemoryLog::Impl::WakeAll() {
+  for (Consumer* consumer : consumers) consumer->Wake();
+}
+
+uint64_t MemoryLog::Impl::AddMember(Consumer& consumer) {
+  Group& group = groups[consumer.options().group];
+  Member member;
+  member.id = next_member++;
+  member.options = consumer.options();
+  member.joined = true;
+  member.last_poll = clock.Now();
+  const uint64_t id = member.id;
+  group.members.emplace(id, std::move(member));
+  StartRebalance(group);
+  return id;
+}
+
+void MemoryLog::Impl::RemoveMember(const std::string& name, uint64_t id) {
+  Group& group = groups[name];
+  if (group.members.erase(id) == 0) return;
+  StartRebalance(group);
+}
+
+void MemoryLog::Impl::StartRebalance(Group& group) {
+  if (!group.rebalancing) {
+    group.rebalancing = true;
+    group.rebalance_began = clock.Now();
+    for (auto& [id, member] : group.members) {
+      // Who has not taken its last assignment has nothing to give back.
+      if (member.has_assignment) {
+        member.has_assignment = false;
+        member.joined = true;
+      }
+    }
+  }
+  CompleteIfAllJoined(group);
+  WakeAll();
+}
+
+void MemoryLog::Impl::CompleteIfAllJoined(Group& group) {
+  for (const auto& [id, member] : group.members) {
+    if (!member.joined) return;
+  }
+  group.rebalancing = false;
+  ++group.generation;
+  Assign(group);
+  for (auto& [id, member] : group.members) {
+    member.joined = false;
+    member.has_assignment = true;
+  }
+}
+
+void MemoryLog::Impl::Assign(Group& group) {
+  for (auto& [id, member] : group.members) member.assignment.clear();
+  size_t turn = 0;
+  for (const auto& [name, topic] : topics) {
+    std::vector<Member*> subscribed;
+    for (auto& [id, member] : group.members) {
+      if (Subscribes(member.options, name)) subscribed.push_back(&member);
+    }
+    if (subscribed.empty()) continue;
+    const size_t count = topic.partitions.size();
+    const size_t share = count / subscribed.size();
+    const size_t extra = count % subscribed.size();
+    size_t next = 0;
+    for (size_t i = 0; i < subscribed.size(); ++i) {
+      if (subscribed[i]->options.strategy != AssignmentStrategy::kRange) break;
+      for (size_t left = share + (i < extra ? 1 : 0); left > 0; --left) {
+        subscribed[i]->assignment.push_back({name, static_cast<int32_t>(next++)});
+      }
+    }
+    while (next < count) {
+      subscribed[turn++ % subscribed.size()]->assignment.push_back(
+          {name, static_cast<int32_t>(next++)});
+    }
+  }
+}
+
+void MemoryLog::Impl::TopicsChanged(const std::string& topic) {
+  for (auto& [name, group] : groups) {
+    for (const auto& [id, member] : group.members) {
+      if (!Subscribes(member.options, topic)) continue;
+      StartRebalance(group);
+      break;
+    }
+  }
+}
+
+void MemoryLog::Impl::ExpireSilent() {
+  if (!reachable) return;
+  const MonotonicTime now = clock.Now();
+  for (auto& [name, group] : groups) {
+    std::vector<uint64_t> gone;
+    for (const auto& [id, member] : group.members) {
+      const bool silent = member.silent_since != MonotonicTime::max() &&
+                          now - member.silent_since >= member.options.session_timeout;
+      const bool stuck =
+          !member.crashed && now - member.last_poll >= member.options.poll_interval_max;
+      const bool late = group.rebalancing && !member.joined &&
+                        now - group.rebalance_began >= member.options.poll_interval_max;
+      if (silent || stuck || late) gone.push_back(id);
+    }
+    for (const uint64_t id : gone) RemoveMember(name, id);
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+
+MemoryLog::MemoryLog(const Clock& clock) : impl_(std::make_unique<Impl>(clock)) {}
+
+MemoryLog::~MemoryLog() {
+  absl::MutexLock lock(&impl_->mutex);
+  POSTRIDER_CHECK(impl_->consumers.empty() && impl_->producers.empty());
+}
+
+absl::StatusOr<std::unique_ptr<LogProducer>> MemoryLog::OpenProducer(
+    EventLoop& loop, const ProducerOptions& options) {
+  return std::make_unique<Producer>(*impl_, loop, options);
+}
+
+absl::StatusOr<std::unique_ptr<GroupConsumer>> MemoryLog::JoinGroup(EventLoop& loop,
+                                                                    const GroupOptions& options,
+                                                                    GroupHandler& handler) {
+  if (options.group.empty() || options.topics.empty()) {
+    return absl::InvalidArgumentError("memory log: a group needs a name and topics");
+  }
+  return std::make_unique<Consumer>(*impl_, loop, options, handler);
+}
+
+absl::Status MemoryLog::EnsureTopics(const std::vector<TopicSpec>& topics,
+                                     std::chrono::milliseconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
+  for (const TopicSpec& spec : topics) {
+    if (spec.partitions < 1) {
+      return absl::InvalidArgumentError(absl::StrCat("memory log: ", spec.name, ": no partitions"));
+    }
+    const auto found = impl_->topics.find(spec.name);
+    if (found == impl_->topics.end()) {
+      Topic topic;
+      topic.replication = spec.replication;
+      topic.partitions.resize(static_cast<size_t>(spec.partitions));
+      impl_->topics.emplace(spec.name, std::move(topic));
+      impl_->TopicsChanged(spec.name);
+    } else if (found->second.partitions.size() != static_cast<size_t>(spec.partitions) ||
+               found->second.replication < spec.replication) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("memory log: ", spec.name, " exists and is different"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int32_t> MemoryLog::Partitions(const std::string& topic, std::chrono::milliseconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
+  const auto found = impl_->topics.find(topic);
+  if (found == impl_->topics.end()) {
+    return absl::NotFoundError(absl::StrCat("memory log: no topic ", topic));
+  }
+  return static_cast<int32_t>(found->second.partitions.size());
+}
+
+absl::StatusOr<Log::Range> MemoryLog::Offsets(const TopicPartition& tp, std::chrono::milliseconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
+  const Partition* partition = impl_->FindPartition(tp);
+  if (partition == nullptr) {
+    return absl::NotFoundError(absl::StrCat("memory log: no partition ", tp.ToString()));
+  }
+  return Range{partition->begin, partition->end};
+}
+
+void MemoryLog::Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
+                     absl::AnyInvocable<void(absl::Status) &&> done) {
+  absl::Status status;
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    Partition* partition = impl_->FindPartition(tp);
+    if (!impl_->reachable) {
+      status = absl::UnavailableError("memory log: unreachable");
+    } else if (partition == nullptr) {
+      status = absl::NotFoundError(absl::StrCat("memory log: no partition ", tp.ToString()));
+    } else if (offset > partition->end) {
+      status = absl::OutOfRangeError("memory log: trim past the end");
+    } else {
+      impl_->TrimPartition(*partition, offset);
+      impl_->WakeAll();
+    }
+  }
+  EventLoop::Callback answer = [done = std::move(done), status]() mutable {
+    std::move(done)(std::move(status));
+  };
+  POSTRIDER_CHECK(loop.Post(std::move(answer)));
+}
+
+absl::Status MemoryLog::Ping(std::chrono::milliseconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  return impl_->reachable ? absl::OkStatus() : absl::UnavailableError("memory log: unreachable");
+}
+
+void MemoryLog::MakeTopic(const std::string& name, int32_t partitions) {
+  TopicSpec spec;
+  spec.name = name;
+  spec.partitions = partitions;
+  spec.replication = 1;
+  POSTRIDER_CHECK(EnsureTopics({spec}, std::chrono::milliseconds(0)).ok());
+}
+
+void MemoryLog::DeleteTopic(const std::string& name) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->topics.erase(name);
+  for (auto& [group_name, group] : impl_->groups) {
+    std::erase_if(group.committed, [&](const auto& entry) { return entry.first.topic == name; });
+  }
+  impl_->TopicsChanged(name);
+}
+
+int64_t MemoryLog::Write(const TopicPartition& tp, absl::string_view key, absl::string_view value,
+                         std::vector<std::pair<std::string, std::string>> headers) {
+  absl::MutexLock lock(&impl_->mutex);
+  Partition* partition = impl_->FindPartition(tp);
+  POSTRIDER_CHECK(partition != nullptr);
+  const int64_t offset = partition->end;
+  impl_->Store(*partition,
+               {0, WallTime(), std::string(key), std::string(value), std::move(headers)});
+  impl_->WakeAll();
+  return offset;
+}
+
+void MemoryLog::SkipOffsets(const TopicPartition& tp, int64_t count) {
+  absl::MutexLock lock(&impl_->mutex);
+  Partition* partition = impl_->FindPartition(tp);
+  POSTRIDER_CHECK(partition != nullptr && count >= 0);
+  partition->end += count;
+  impl_->WakeAll();
+}
+
+void MemoryLog::TrimNow(const TopicPartition& tp, int64_t offset) {
+  absl::MutexLock lock(&impl_->mutex);
+  Partition* partition = impl_->FindPartition(tp);
+  POSTRIDER_CHECK(partition != nullptr && offset <= partition->end);
+  impl_->TrimPartition(*partition, offset);
+  impl_->WakeAll();
+}
+
+std::vector<MemoryLog::StoredRecord> MemoryLog::Records(const TopicPartition& tp) const {
+  absl::MutexLock lock(&impl_->mutex);
+  std::vector<StoredRecord> records;
+  const Partition* partition = impl_->FindPartition(tp);
+  if (partition == nullptr) return records;
+  for (const RecordPtr& record : partition->records) records.push_back(*record);
+  return records;
+}
+
+absl::optional<CommittedPosition> MemoryLog::Committed(const std::string& group,
+                                                       const TopicPartition& tp) const {
+  absl::MutexLock lock(&impl_->mutex);
+  const auto& committed = impl_->groups[group].committed;
+  const auto found = committed.find(tp);
+  if (found == committed.end()) return absl::nullopt;
+  return found->second;
+}
+
+void MemoryLog::SetCommitted(const std::string& group, const TopicPartition& tp,
+                             CommittedPosition position) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->groups[group].committed[tp] = std::move(position);
+}
+
+void MemoryLog::SetCommitObserver(CommitObserver observer) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->commit_observer = std::move(observer);
+}
+
+std::vector<uint64_t> MemoryLog::Members(const std::string& group) const {
+  absl::MutexLock lock(&impl_->mutex);
+  std::vector<uint64_t> ids;
+  for (const auto& [id, member] : impl_->groups[group].members) ids.push_back(id);
+  return ids;
+}
+
+int64_t MemoryLog::Generation(const std::string& group) const {
+  absl::MutexLock lock(&impl_->mutex);
+  return impl_->groups[group].generation;
+}
+
+void MemoryLog::SetReachable(bool reachable) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (reachable && !impl_->reachable) {
+    // The coordinator gives everybody a session's time after it came back.
+    for (auto& [name, group] : impl_->groups) {
+      for (auto& [id, member] : group.members) {
+        member.last_poll = std::max(member.last_poll, impl_->clock.Now());
+        if (member.silent_since != MonotonicTime::max()) member.silent_since = impl_->clock.Now();
+      }
+      group.rebalance_began = impl_->clock.Now();
+    }
+  }
+  impl_->reachable = reachable;
+  impl_->WakeAll();
+  for (Producer* producer : impl_->producers) producer->Wake();
+}
+
+void MemoryLog::SetCommitFault(CommitFault fault) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->commit_fault = fault;
+  for (Consumer* consumer : impl_->consumers) {
+    consumer->AnswerHeldCommits();
+    consumer->Wake();
+  }
+}
+
+void MemoryLog::HoldAppends(bool hold) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->hold_appends = hold;
+  for (Producer* producer : impl_->producers) producer->Wake();
+}
+
+void MemoryLog::Expire(const std::string& group, uint64_t member) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->RemoveMember(group, member);
+}
+
+void MemoryLog::Isolate(const std::string& group, uint64_t member, bool isolated) {
+  absl::MutexLock lock(&impl_->mutex);
+  for (Consumer* consumer : impl_->consumers) {
+    if (consumer->options().group != group || consumer->member_ != member) continue;
+    consumer->isolated_ = isolated;
+    if (Member* found = consumer->FindMember()) {
+      found->silent_since = isolated ? impl_->clock.Now() : MonotonicTime::max();
+    }
+    consumer->Wake();
+  }
+}
+
+}  // namespace postrider
