@@ -13,8 +13,9 @@ namespace postrider {
 // (compaction, transaction markers) count as complete.
 //
 // Threads: owned by one shard.
-// Bounds:  memory is 8 bytes per offset between the watermark and the highest one read; its owner
-//          stops reading at its own limits (holes(), pending_bytes()).
+// Bounds:  memory is 24 bytes per record read above the watermark (a stretch that a predecessor
+//          completed counts once); its owner stops reading at its own limits (pending(),
+//          pending_bytes(), tracked()).
 class CompletionTracker {
  public:
   // Begins at `watermark` with what a predecessor had completed above it.
@@ -25,7 +26,8 @@ class CompletionTracker {
     kCompleted,  // a predecessor finished it: skip it
     kStale,      // below what was read already: skip it (a re-read after a seek)
   };
-  // The next record of the partition, of that many bytes. Offsets rise.
+  // The next record of the partition, of that many bytes. Offsets rise; what lies between the last
+  // one and this one never comes.
   Admission Add(int64_t offset, size_t bytes);
   // `offset` is complete. Exactly once for each offset that Add() called new: CHECKed.
   void Complete(int64_t offset);
@@ -37,8 +39,10 @@ class CompletionTracker {
   int64_t next_offset() const { return next_; }
   size_t pending() const { return pending_; }
   size_t pending_bytes() const { return pending_bytes_; }
+  // Stretches in memory: what it costs.
+  size_t tracked() const { return slots_.size(); }
   // Completed offsets above the watermark, those known from a predecessor too.
-  size_t holes() const;
+  int64_t holes() const { return completed_in_slots_ + inherited_size_; }
   // The completed set above the watermark, as ranges.
   OffsetSet CompletedAbove() const;
 
@@ -46,19 +50,26 @@ class CompletionTracker {
   uint64_t version() const { return version_; }
 
  private:
+  // A pending or completed record, or a completed stretch.
   struct Slot {
-    uint32_t bytes = 0;
-    bool complete = false;
+    int64_t begin;
+    int64_t end;
+    uint32_t bytes;
+    bool complete;
   };
-  void Advance();
+  void PushComplete(int64_t begin, int64_t end);
+  void DropInheritedBelow(int64_t offset);
+  // The index of the slot that holds `offset`, which is in base_ .. next_-1.
+  size_t Find(int64_t offset) const;
 
   int64_t base_;
   int64_t next_;
-  std::deque<Slot> slots_;     // of base_ .. next_-1
-  OffsetSet inherited_;        // completed by a predecessor, at or above next_
+  std::deque<Slot> slots_;  // base_ .. next_-1 without a gap; the first one is pending
+  OffsetSet inherited_;     // completed by a predecessor, at or above next_
+  int64_t inherited_size_;
   size_t pending_ = 0;
   size_t pending_bytes_ = 0;
-  size_t completed_in_slots_ = 0;
+  int64_t completed_in_slots_ = 0;
   uint64_t version_ = 0;
 };
 

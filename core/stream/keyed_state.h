@@ -39,6 +39,10 @@ class ReplayableValueState {
   void ForEach(Visitor&& visit) {
     for (auto& [key, value] : values_) visit(absl::string_view(key), value);
   }
+  template <typename Visitor>
+  void ForEach(Visitor&& visit) const {
+    for (const auto& [key, value] : values_) visit(absl::string_view(key), value);
+  }
 
  private:
   absl::node_hash_map<std::string, T> values_;
