@@ -1,0 +1,53 @@
+#include "delivery/delivery_metrics.h"
+
+#include <vector>
+
+namespace postrider::delivery {
+namespace {
+const std::vector<double> kLatencySeconds = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,
+                                             1,     2,    5,    10,   30,  60,  300};
+}  // namespace
+
+DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
+    : delivered(metrics.AddCounter("postrider_delivery_messages_delivered_total",
+                                   "Messages that a receiver took.")),
+      duplicates_dropped(metrics.AddCounter(
+          "postrider_delivery_duplicates_dropped_total",
+          "Messages met before at a lower offset, with exactly the same identity.")),
+      undecodable(metrics.AddCounter("postrider_delivery_undecodable_total",
+                                     "Dispatch records that could not be decoded.")),
+      resends(metrics.AddCounter(
+          "postrider_delivery_resends_total",
+          "Requests sent a second time within one attempt, as a kept connection was dead.")),
+      end_to_end_seconds(metrics.AddHistogram("postrider_delivery_end_to_end_seconds",
+                                              "From the event's time to the receiver's 2xx.",
+                                              kLatencySeconds)),
+      attempt_seconds(metrics.AddHistogram("postrider_delivery_attempt_seconds",
+                                           "Duration of a request, queueing left out.",
+                                           kLatencySeconds)),
+      batch_messages(metrics.AddHistogram("postrider_delivery_batch_messages",
+                                          "Messages per request.",
+                                          {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000})),
+      requests_in_flight(metrics.AddGauge("postrider_delivery_requests_in_flight",
+                                          "Requests that wait for their outcome.")),
+      waiting_for_snapshot(
+          metrics.AddGauge("postrider_delivery_endpoints_waiting_for_snapshot",
+                           "Endpoints whose messages are newer than the snapshot.")) {
+  for (int i = 0; i < kOutcomeKinds; ++i) {
+    outcomes[static_cast<size_t>(i)] = &metrics.AddCounter(
+        "postrider_delivery_attempts_total", "Attempts by outcome.",
+        {{"outcome", OutcomeName(static_cast<OutcomeKind>(i))}});
+  }
+  for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::DeadReason::kMisconfigured); ++i) {
+    dead_letters[i] = &metrics.AddCounter(
+        "postrider_delivery_dead_letters_total", "Messages given up, by reason.",
+        {{"reason", dlq::DeadReasonName(static_cast<dlq::DeadReason>(i))}});
+  }
+  for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::RefusalReason::kEndpointDeleted); ++i) {
+    refusals[i] = &metrics.AddCounter(
+        "postrider_delivery_refused_total", "Messages withheld or discarded, by reason.",
+        {{"reason", dlq::RefusalReasonName(static_cast<dlq::RefusalReason>(i))}});
+  }
+}
+
+}  // namespace postrider::delivery

@@ -1,0 +1,72 @@
+#include "delivery/delivery_program.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/http/address_guard.h"
+#include "delivery/endpoint_function.h"
+
+namespace postrider::delivery {
+
+DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
+                                 const DeliveryOptions& options, std::unique_ptr<HttpSink> sink,
+                                 const KeyRing& keys, DeliveryMetrics& metrics, uint64_t seed)
+    : loop_(environment.loop),
+      options_(options),
+      sink_(std::move(sink)),
+      keys_(keys),
+      metrics_(metrics),
+      random_(seed) {}
+
+DeliveryProgram::~DeliveryProgram() { POSTRIDER_CHECK(functions_.empty()); }
+
+std::unique_ptr<KeyedProcessFunction> DeliveryProgram::CreateFunction(const TopicPartition&) {
+  auto function = std::make_unique<EndpointFunction>(*this);
+  functions_.insert(function.get());
+  return function;
+}
+
+void DeliveryProgram::OnTurnEnd() {
+  // One round at most: who is put back in line meanwhile waits for the next turn.
+  size_t round = line_.size();
+  while (round-- > 0 && sink_->CanSend()) {
+    auto [function, key] = std::move(line_.front());
+    line_.pop_front();
+    function->SendNext(key);
+  }
+  // What is left over for lack of a round, not of room, goes on in the next turn at once.
+  if (!line_.empty() && sink_->CanSend()) {
+    EventLoop::Callback again = [] {};
+    static_cast<void>(loop_.Post(std::move(again)));
+  }
+}
+
+void DeliveryProgram::SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot) {
+  snapshot_ = std::move(snapshot);
+  for (EndpointFunction* function : functions_) function->OnSnapshot();
+}
+
+void DeliveryProgram::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
+  sink_->SetAddressRules(std::move(rules));
+}
+
+bool DeliveryProgram::SnapshotUsable() const {
+  return snapshot_ != nullptr &&
+         loop_.clock().Wall() - snapshot_->confirmed_at() <= options_.snapshot_age_max;
+}
+
+void DeliveryProgram::Enqueue(EndpointFunction* function, std::string key) {
+  line_.emplace_back(function, std::move(key));
+}
+
+void DeliveryProgram::Forget(EndpointFunction* function) {
+  functions_.erase(function);
+  line_.erase(std::remove_if(line_.begin(), line_.end(),
+                             [function](const auto& entry) { return entry.first == function; }),
+              line_.end());
+}
+
+}  // namespace postrider::delivery

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+
+#include "delivery/outcome.h"
+
+namespace postrider::delivery {
+
+// How many requests an endpoint may have in flight: between 1 and its limit. Grows by one per success up to
+// where it was last cut, then by about one per round trip; halves or falls to one as outcomes say
+// (RULES 3).
+class Window {
+ public:
+  static constexpr double kInitial = 4;
+
+  explicit Window(int limit) : limit_(limit), threshold_(limit) {
+    size_ = std::min(kInitial, static_cast<double>(limit));
+  }
+
+  size_t size() const { return static_cast<size_t>(size_); }
+
+  void SetLimit(int limit) {
+    limit_ = limit;
+    size_ = std::min(size_, static_cast<double>(limit));
+  }
+
+  void Apply(WindowEffect effect) {
+    switch (effect) {
+      case WindowEffect::kGrow:
+        size_ = std::min(static_cast<double>(limit_),
+                         size_ + (size_ < threshold_ ? 1.0 : 1.0 / size_));
+        return;
+      case WindowEffect::kHold:
+        return;
+      case WindowEffect::kHalve:
+        size_ = std::max(1.0, size_ / 2);
+        threshold_ = size_;
+        return;
+      case WindowEffect::kOne:
+        size_ = 1;
+        threshold_ = 2;
+        return;
+    }
+  }
+
+ private:
+  int limit_;
+  double size_ = 1;
+  double threshold_;
+};
+
+}  // namespace postrider::delivery

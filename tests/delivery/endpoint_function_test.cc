@@ -1,0 +1,620 @@
+#include "delivery/endpoint_function.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/event_loop.h"
+#include "core/base/metrics.h"
+#include "core/crypto/key_ring.h"
+#include "delivery/body.h"
+#include "delivery/delivery_program.h"
+#include "dlq/letters/dead_letter_record.h"
+#include "dlq/reports/report_record.h"
+#include "subscriptions/dispatch/dispatch_record.h"
+#include "subscriptions/registry/endpoint_secrets.h"
+#include "subscriptions/registry/snapshot.h"
+#include "tests/fakes/fake_http_sink.h"
+#include "tests/fakes/fake_task_context.h"
+#include "tests/fakes/memory_log.h"
+
+namespace postrider::delivery {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using subscriptions::CustomerId;
+using subscriptions::DispatchRecord;
+using subscriptions::Endpoint;
+using subscriptions::EndpointId;
+using subscriptions::EndpointMode;
+using subscriptions::EndpointSettings;
+using subscriptions::PgSnapshot;
+using subscriptions::SnapshotBuilder;
+
+// A producer that nobody appends with: functions emit through their context.
+class NoProducer final : public LogProducer {
+ public:
+  bool Append(AppendRecord&&, AppendDone&&) override { return false; }
+  void SetRoomCallback(absl::AnyInvocable<void()>) override {}
+  size_t pending() const override { return 0; }
+  void Poll() override {}
+  void Flush() override {}
+};
+
+IdBytes Bytes(uint8_t last) {
+  IdBytes bytes{};
+  bytes[15] = last;
+  return bytes;
+}
+
+class EndpointFunctionTest : public testing::Test {
+ protected:
+  EndpointFunctionTest()
+      : keys_(*KeyRing::Parse(KeyRing::NewKeyLine("k1"))),
+        loop_(*EventLoop::Create(ctx_.clock())),
+        metrics_(all_metrics_) {
+    ctx_.manual_clock().SetWall(WallTimeFromMillis(1'900'000'000'000));
+    auto sink = std::make_unique<FakeHttpSink>();
+    sink_ = sink.get();
+    program_ = std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0},
+                                                 DeliveryOptions(), std::move(sink), keys_,
+                                                 metrics_, 7);
+    settings_.url = "http://receiver.example/hook";
+    settings_.retry.first_delay = milliseconds(100);
+  }
+
+  ~EndpointFunctionTest() override {
+    if (function_ == nullptr) return;
+    ctx_.Close(*function_);
+    sink_->DeliverAborts();
+    function_.reset();
+  }
+
+  void Start() {
+    function_ = program_->CreateFunction({"dispatch", 0});
+    ASSERT_TRUE(function_->Open(ctx_).ok());
+    function_->OnResume(ctx_);
+  }
+
+  // A snapshot with the endpoint and its grants, as transaction `xid` left them.
+  void Publish(uint64_t xid = 10) {
+    SnapshotBuilder builder;
+    builder.PutCustomer(customer_, 1, 1);
+    for (const std::string& tenant : granted_) builder.PutGrant(customer_, tenant, 1);
+    if (endpoint_exists_) {
+      Endpoint endpoint;
+      endpoint.id = endpoint_;
+      endpoint.customer = customer_;
+      endpoint.settings = settings_;
+      endpoint.changed_xid = 1;
+      endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
+          keys_, customer_, endpoint_,
+          {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", ctx_.clock().Wall(), {}}});
+      builder.PutEndpoint(std::move(endpoint));
+    }
+    program_->SetSnapshot(builder.Build(*PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
+                                        ctx_.clock().Wall(), "origin"));
+  }
+
+  DispatchRecord MakeRecord(int64_t number) {
+    DispatchRecord record;
+    record.identity.source_topic = "events.order.created";
+    record.identity.source_offset = number;
+    record.identity.endpoint = endpoint_;
+    record.customer = customer_;
+    record.event_id = absl::StrCat("e", number);
+    record.message_id = subscriptions::MakeMessageId(record.identity, record.event_id);
+    record.type = "order.created";
+    record.tenant = "t1";
+    record.event_time = ctx_.clock().Wall();
+    record.dispatch_time = ctx_.clock().Wall();
+    record.endpoint_xid = 1;
+    record.grants_xid = 1;
+    record.data = absl::StrCat("{\"n\":", number, "}");
+    return record;
+  }
+
+  void Deliver(const DispatchRecord& record) {
+    OwnedRecord owned;
+    owned.topic = "dispatch";
+    owned.offset = next_offset_++;
+    owned.key = std::string(record.identity.endpoint.view());
+    owned.value = subscriptions::EncodeDispatchRecord(record);
+    function_->OnElement(ctx_, owned.View());
+  }
+  void Deliver(int64_t first, int64_t last) {
+    for (int64_t n = first; n <= last; ++n) Deliver(MakeRecord(n));
+  }
+  void Turn() { program_->OnTurnEnd(); }
+  void Advance(Duration by) {
+    ctx_.manual_clock().Advance(by);
+    ctx_.FireTimers(*function_);
+    Turn();
+  }
+  dlq::DeadLetterRecord Letter(size_t index) {
+    return *dlq::DecodeDeadLetter(ctx_.emitted().at(index).record.value);
+  }
+
+  CustomerId customer_{Bytes(1)};
+  EndpointId endpoint_{Bytes(2)};
+  std::vector<std::string> granted_{"t1"};
+  bool endpoint_exists_ = true;
+  EndpointSettings settings_;
+  int64_t next_offset_ = 0;
+
+  FakeTaskContext ctx_;
+  KeyRing keys_;
+  std::unique_ptr<EventLoop> loop_;
+  NoProducer producer_;
+  Metrics all_metrics_;
+  DeliveryMetrics metrics_;
+  FakeHttpSink* sink_ = nullptr;
+  std::unique_ptr<DeliveryProgram> program_;
+  std::unique_ptr<KeyedProcessFunction> function_;
+};
+
+TEST_F(EndpointFunctionTest, SendsAStreamingMessageAtOnceAndCompletesItWhenTheReceiverTookIt) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  EXPECT_EQ(sink_->at(0).Header("webhook-id").substr(0, 4), "msg_");
+  EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "1");
+  EXPECT_EQ(sink_->at(0).Header("webhook-attempt"), "1");
+  EXPECT_EQ(sink_->at(0).request.body.front(), '{');
+  EXPECT_TRUE(absl::EndsWith(sink_->at(0).request.body, "\"data\":{\"n\":1}}"));
+  EXPECT_FALSE(ctx_.IsCompleted(0));
+  sink_->AnswerStatus(0, 204);
+  EXPECT_TRUE(ctx_.IsCompleted(0));
+}
+
+TEST_F(EndpointFunctionTest, ClosesABatchAtItsCountAndNotOneMessageEarlier) {
+  settings_.batch.events_max = 3;
+  Publish();
+  Start();
+  Deliver(1, 2);
+  Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+  Deliver(3, 3);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "3");
+  EXPECT_EQ(sink_->at(0).Header("webhook-id").substr(0, 4), "bat_");
+  EXPECT_EQ(sink_->at(0).request.body.front(), '[');
+}
+
+TEST_F(EndpointFunctionTest, ClosesABatchWhenItsFirstMessageIsAsOldAsWaitMax) {
+  settings_.batch.wait_max = milliseconds(1000);
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Advance(milliseconds(600));
+  Deliver(2, 2);
+  Advance(milliseconds(399));
+  EXPECT_EQ(sink_->size(), 0u);
+  Advance(milliseconds(1));
+  ASSERT_EQ(sink_->size(), 1u);
+  EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "2");
+}
+
+TEST_F(EndpointFunctionTest, CountsTheWaitFromTheDispatchSoThatARestartAddsNone) {
+  Publish();
+  Start();
+  DispatchRecord record = MakeRecord(1);
+  record.dispatch_time -= milliseconds(700);
+  Deliver(record);
+  Advance(milliseconds(299));
+  EXPECT_EQ(sink_->size(), 0u);
+  Advance(milliseconds(1));
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, ABatchThatIsDueOnArrivalWaitsForThePartitionsEnd) {
+  Publish();
+  Start();
+  DispatchRecord record = MakeRecord(1);
+  record.dispatch_time -= seconds(30);
+  Deliver(record);
+  Advance(milliseconds(100));
+  EXPECT_EQ(sink_->size(), 0u) << "there is more to read";
+  function_->OnPartitionEnd(ctx_, 1);
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, ABatchThatIsDueOnArrivalNeverWaitsLongerThanWaitMax) {
+  Publish();
+  Start();
+  DispatchRecord record = MakeRecord(1);
+  record.dispatch_time -= seconds(30);
+  Deliver(record);
+  Advance(milliseconds(999));
+  EXPECT_EQ(sink_->size(), 0u);
+  Advance(milliseconds(1));
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, AMessageThatWouldMakeTheBatchTooLargeBeginsTheNextOne) {
+  settings_.batch.bytes_max = 1024;
+  Publish();
+  Start();
+  DispatchRecord large = MakeRecord(2);
+  large.data = absl::StrCat("\"", std::string(900, 'x'), "\"");
+  Deliver(1, 1);
+  Deliver(large);
+  Turn();
+  ASSERT_EQ(sink_->size(), 2u) << "the second is at its bound alone";
+  EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "1");
+  EXPECT_EQ(sink_->at(1).Header("webhook-batch-size"), "1");
+}
+
+TEST_F(EndpointFunctionTest, WithWaitMaxZeroGathersWhileARequestIsInFlight) {
+  settings_.batch.wait_max = milliseconds(0);
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  Deliver(2, 4);
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u);
+  sink_->AnswerStatus(0, 200);
+  Turn();
+  ASSERT_EQ(sink_->size(), 2u);
+  EXPECT_EQ(sink_->at(1).Header("webhook-batch-size"), "3");
+}
+
+TEST_F(EndpointFunctionTest, ARetryKeepsTheBatchAndItsIdAndCountsTheAttempt) {
+  settings_.batch.events_max = 2;
+  Publish();
+  Start();
+  Deliver(1, 2);
+  Turn();
+  sink_->AnswerStatus(0, 500);
+  Deliver(3, 3);
+  Advance(milliseconds(100));
+  ASSERT_EQ(sink_->size(), 2u);
+  EXPECT_EQ(sink_->at(1).Header("webhook-id"), sink_->at(0).Header("webhook-id"));
+  EXPECT_EQ(sink_->at(1).Header("webhook-attempt"), "2");
+  EXPECT_EQ(sink_->at(1).request.body, sink_->at(0).request.body);
+}
+
+TEST_F(EndpointFunctionTest, GivesUpWhenTheAttemptsAreUsedUpAndCompletesWhenTheLetterIsDurable) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.retry.attempts = 2;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 503);
+  Advance(milliseconds(100));
+  ASSERT_EQ(sink_->size(), 2u);
+  sink_->Fail(1, HttpFailure::kTimeout);
+  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kAttemptsExhausted);
+  EXPECT_EQ(Letter(0).attempts, 2u);
+  EXPECT_EQ(Letter(0).last_outcome, "timeout");
+  EXPECT_EQ(Letter(0).data, "{\"n\":1}");
+  EXPECT_FALSE(ctx_.IsCompleted(0));
+  ctx_.AcknowledgeAll();
+  EXPECT_TRUE(ctx_.IsCompleted(0));
+}
+
+TEST_F(EndpointFunctionTest, FailsTheTaskWhenALetterCannotBeWritten) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 410);
+  ctx_.Answer(0, absl::NotFoundError("no such topic"));
+  EXPECT_FALSE(ctx_.IsCompleted(0));
+  EXPECT_TRUE(ctx_.failure().has_value());
+}
+
+TEST_F(EndpointFunctionTest, AReceiverThatIsGoneMakesALetterAtOnce) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 410);
+  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kGone);
+  EXPECT_EQ(Letter(0).last_status, 410);
+}
+
+TEST_F(EndpointFunctionTest, RetryAfterHoldsTheWholeEndpoint) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  HttpResult throttled;
+  throttled.status = 429;
+  throttled.retry_after = {"10"};
+  sink_->Answer(0, std::move(throttled));
+  Deliver(2, 2);
+  Advance(milliseconds(9'999));
+  EXPECT_EQ(sink_->size(), 1u);
+  Advance(milliseconds(1));
+  EXPECT_EQ(sink_->size(), 2u);
+}
+
+TEST_F(EndpointFunctionTest, ARetryAfterPastTheHorizonMakesALetter) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  HttpResult throttled;
+  throttled.status = 503;
+  throttled.retry_after = {"3600"};
+  sink_->Answer(0, std::move(throttled));
+  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kHorizon);
+}
+
+TEST_F(EndpointFunctionTest, WithholdsWhatIsNoLongerGrantedAndReportsIt) {
+  settings_.batch.events_max = 2;
+  Publish(10);
+  Start();
+  DispatchRecord other = MakeRecord(2);
+  other.tenant = "t2";
+  other.grants_xid = 5;
+  Deliver(1, 1);
+  Deliver(other);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "1");
+  EXPECT_FALSE(absl::StrContains(sink_->at(0).request.body, "t2"));
+  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  const auto report = dlq::DecodeRefusalReport(ctx_.emitted()[0].record.value);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->reason, dlq::RefusalReason::kGrantWithdrawn);
+  EXPECT_EQ(report->event_id, "e2");
+  ctx_.AcknowledgeAll();
+  EXPECT_TRUE(ctx_.IsCompleted(1));
+  EXPECT_FALSE(ctx_.IsCompleted(0));
+}
+
+TEST_F(EndpointFunctionTest, WaitsForASnapshotAsNewAsTheMatchersBeforeItSaysDeleted) {
+  settings_.mode = EndpointMode::kStreaming;
+  endpoint_exists_ = false;
+  Publish(10);
+  Start();
+  DispatchRecord record = MakeRecord(1);
+  record.endpoint_xid = 10;  // 10 had not ended in our snapshot
+  Deliver(record);
+  Advance(seconds(2));
+  EXPECT_EQ(sink_->size(), 0u);
+  EXPECT_TRUE(ctx_.emitted().empty());
+  endpoint_exists_ = true;
+  Publish(11);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  EXPECT_EQ(sink_->at(0).request.body.front(), '{') << "streaming, although gathered unknown";
+}
+
+TEST_F(EndpointFunctionTest, DiscardsForADeletedEndpoint) {
+  endpoint_exists_ = false;
+  Publish(10);
+  Start();
+  Deliver(1, 1);
+  Advance(seconds(1));
+  EXPECT_EQ(sink_->size(), 0u);
+  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  const auto report = dlq::DecodeRefusalReport(ctx_.emitted()[0].record.value);
+  ASSERT_TRUE(report.ok());
+  EXPECT_EQ(report->reason, dlq::RefusalReason::kEndpointDeleted);
+}
+
+TEST_F(EndpointFunctionTest, SendsNothingWithASnapshotThatIsTooOld) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  ctx_.manual_clock().Advance(std::chrono::hours(24) + milliseconds(1));
+  Deliver(1, 1);
+  Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+  Publish(11);
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, DropsAMessageMetBeforeAtALowerOffset) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Deliver(1, 1);
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u);
+  EXPECT_TRUE(ctx_.IsCompleted(1));
+  EXPECT_FALSE(ctx_.IsCompleted(0));
+}
+
+TEST_F(EndpointFunctionTest, StartsNothingWhileItMayNotActAndGoesOnAfterwards) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  ctx_.set_may_act(false);
+  Deliver(1, 1);
+  Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+  ctx_.set_may_act(true);
+  function_->OnResume(ctx_);
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, AStopSendsOpenBatchesAtOnce) {
+  Publish();
+  Start();
+  Deliver(1, 2);
+  Turn();
+  EXPECT_EQ(function_->in_flight(), 0u);
+  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kShutdown);
+  EXPECT_EQ(function_->in_flight(), 1u);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  sink_->AnswerStatus(0, 200);
+  EXPECT_EQ(function_->in_flight(), 0u);
+}
+
+TEST_F(EndpointFunctionTest, AHandoverStartsNothing) {
+  Publish();
+  Start();
+  Deliver(1, 2);
+  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kHandover);
+  Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+  EXPECT_EQ(function_->in_flight(), 0u);
+}
+
+TEST_F(EndpointFunctionTest, NeverHasMoreInFlightThanItsWindow) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 2;
+  Publish();
+  Start();
+  Deliver(1, 10);
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_EQ(sink_->size(), 2u);
+  sink_->AnswerStatus(0, 200);
+  Turn();
+  EXPECT_EQ(sink_->size(), 3u);
+}
+
+TEST_F(EndpointFunctionTest, ATimeoutNarrowsTheWindowToOne) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 2;
+  Publish();
+  Start();
+  Deliver(1, 10);
+  for (int i = 0; i < 10; ++i) Turn();
+  sink_->Fail(0, HttpFailure::kTimeout);
+  for (int i = 0; i < 10; ++i) Turn();
+  EXPECT_EQ(sink_->in_flight(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, UnderPressureOnlyAFailingEndpointOverItsShareLosesItsOldest) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 1;
+  settings_.batch.bytes_max = 1024;
+  Publish();
+  Start();
+  const std::string data = absl::StrCat("\"", std::string(300'000, 'x'), "\"");
+  for (int64_t n = 1; n <= 10; ++n) {
+    DispatchRecord record = MakeRecord(n);
+    record.data = data;
+    Deliver(record);
+  }
+  Turn();
+  function_->OnPressure(ctx_);
+  EXPECT_TRUE(ctx_.emitted().empty()) << "over its share, but neither failed nor hanging";
+  sink_->AnswerStatus(0, 500);
+  function_->OnPressure(ctx_);
+  ASSERT_EQ(ctx_.emitted().size(), 4u) << "10 x 300 KB down to 2 MB";
+  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kHeldFull);
+  EXPECT_EQ(Letter(0).event_id, "e1");
+  EXPECT_EQ(Letter(3).event_id, "e4");
+}
+
+TEST_F(EndpointFunctionTest, KeepsLettersInOrderWhileTheProducerIsFull) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 8;
+  Publish();
+  Start();
+  Deliver(1, 3);
+  for (int i = 0; i < 3; ++i) Turn();
+  ASSERT_EQ(sink_->size(), 3u);
+  ctx_.set_emit_room(1);
+  for (size_t i = 0; i < 3; ++i) sink_->AnswerStatus(i, 410);
+  EXPECT_EQ(ctx_.emitted().size(), 1u);
+  ctx_.set_emit_room(10);
+  function_->OnRoom(ctx_);
+  ASSERT_EQ(ctx_.emitted().size(), 3u);
+  EXPECT_EQ(Letter(1).event_id, "e2");
+  EXPECT_EQ(Letter(2).event_id, "e3");
+  ctx_.AcknowledgeAll();
+  EXPECT_EQ(ctx_.completed().size(), 3u);
+}
+
+TEST_F(EndpointFunctionTest, AnEndpointWhoseSecretCannotBeOpenedEndsInLetters) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.retry.attempts = 2;
+  Publish();
+  Start();
+  const KeyRing other = *KeyRing::Parse(KeyRing::NewKeyLine("k1"));
+  SnapshotBuilder builder;
+  builder.PutCustomer(customer_, 1, 1);
+  builder.PutGrant(customer_, "t1", 1);
+  Endpoint endpoint;
+  endpoint.id = endpoint_;
+  endpoint.customer = customer_;
+  endpoint.settings = settings_;
+  endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
+      other, customer_, endpoint_,
+      {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", ctx_.clock().Wall(), {}}});
+  builder.PutEndpoint(std::move(endpoint));
+  program_->SetSnapshot(builder.Build(*PgSnapshot::Parse("10:10:"), ctx_.clock().Wall(), "o"));
+  Deliver(1, 1);
+  Turn();
+  Advance(seconds(30));
+  EXPECT_EQ(sink_->size(), 0u);
+  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kMisconfigured);
+}
+
+TEST_F(EndpointFunctionTest, KeepsADamagedRecordForInspectionAndGoesOn) {
+  Publish();
+  Start();
+  OwnedRecord damaged;
+  damaged.key = std::string(endpoint_.view());
+  damaged.value = "nonsense";
+  function_->OnElement(ctx_, damaged.View());
+  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  EXPECT_EQ(ctx_.emitted()[0].record.topic, "postrider.rejected");
+  ctx_.AcknowledgeAll();
+  EXPECT_TRUE(ctx_.IsCompleted(0));
+}
+
+TEST_F(EndpointFunctionTest, EndpointsTakeTurns) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 8;
+  Publish();
+  Start();
+  Deliver(1, 3);
+  sink_->SetRoom(1);
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u) << "one request a turn, and no more than there is room for";
+  sink_->SetRoom(3);
+  Turn();
+  EXPECT_EQ(sink_->size(), 2u);
+}
+
+TEST_F(EndpointFunctionTest, AbortsWhatIsInFlightWhenItIsClosed) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  ctx_.Close(*function_);
+  EXPECT_TRUE(sink_->at(0).aborted);
+  function_.reset();
+  sink_->DeliverAborts();
+  EXPECT_FALSE(ctx_.IsCompleted(0));
+}
+
+}  // namespace
+}  // namespace postrider::delivery

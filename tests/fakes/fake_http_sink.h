@@ -1,0 +1,101 @@
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/http/address_guard.h"
+#include "core/http/http_sink.h"
+
+namespace postrider {
+
+// A sink that sends nothing: a test looks at the requests and answers them when it likes.
+class FakeHttpSink final : public HttpSink {
+ public:
+  struct Sent {
+    HttpRequestId id = 0;
+    HttpRequest request;
+    Done done;
+    bool open = true;
+    bool aborted = false;
+
+    // The value of a header line; empty when there is none.
+    std::string Header(absl::string_view name) const {
+      for (const auto& [key, value] : request.headers) {
+        if (key == name) return value;
+      }
+      return "";
+    }
+  };
+
+  ~FakeHttpSink() override { POSTRIDER_CHECK(in_flight() == 0); }
+
+  bool CanSend() const override { return in_flight() < room_; }
+  HttpRequestId Send(HttpRequest request, Done done) override {
+    POSTRIDER_CHECK(CanSend());
+    auto sent = std::make_unique<Sent>();
+    sent->id = sent_.size() + 1;
+    sent->request = std::move(request);
+    sent->done = std::move(done);
+    sent_.push_back(std::move(sent));
+    return sent_.back()->id;
+  }
+  void Abort(HttpRequestId id) override {
+    Sent& sent = *sent_.at(id - 1);
+    if (!sent.open) return;
+    sent.aborted = true;
+    sent.open = false;
+    aborted_.push_back(std::move(sent.done));
+  }
+  void AbortAll() override {
+    for (const auto& sent : sent_) Abort(sent->id);
+  }
+  size_t in_flight() const override {
+    size_t open = 0;
+    for (const auto& sent : sent_) open += sent->open ? 1 : 0;
+    return open;
+  }
+  void SetAddressRules(std::shared_ptr<const AddressRules>) override {}
+
+  void SetRoom(size_t room) { room_ = room; }
+  size_t size() const { return sent_.size(); }
+  // The requests in the order in which they were sent, from 0.
+  Sent& at(size_t index) { return *sent_.at(index); }
+  Sent& last() { return *sent_.back(); }
+
+  void Answer(size_t index, HttpResult result) {
+    Sent& sent = at(index);
+    POSTRIDER_CHECK(sent.open);
+    sent.open = false;
+    result.request_sent = true;
+    std::move(sent.done)(std::move(result));
+  }
+  void AnswerStatus(size_t index, int status) {
+    HttpResult result;
+    result.status = status;
+    Answer(index, std::move(result));
+  }
+  void Fail(size_t index, HttpFailure failure) {
+    HttpResult result;
+    result.failure = failure;
+    Answer(index, std::move(result));
+  }
+  // Runs the callbacks of what was aborted, as the loop would.
+  void DeliverAborts() {
+    for (Done& done : std::exchange(aborted_, {})) {
+      HttpResult result;
+      result.failure = HttpFailure::kAborted;
+      std::move(done)(std::move(result));
+    }
+  }
+
+ private:
+  size_t room_ = 1'000'000;
+  std::vector<std::unique_ptr<Sent>> sent_;
+  std::vector<Done> aborted_;
+};
+
+}  // namespace postrider
