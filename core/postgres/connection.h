@@ -37,6 +37,8 @@ struct ConnectionOptions {
   // Run on each new connection before it is used. It must give one row with one text: empty when
   // all is well, else what is wrong, and then the connection is closed (kFailedPrecondition).
   std::string check_sql;
+  // Said beside a check_sql that failed instead of answering: what to do about it.
+  std::string check_hint;
   // Runs on each new connection, after the check; may be empty.
   std::string setup_sql;
 };
@@ -48,10 +50,11 @@ struct ConnectionOptions {
 //      ^------------------ any fault -------------------------'
 //
 // Statements run one after another, in the order of the calls. A fault of the connection fails the
-// statement that was sent (kUnavailable; whether it took effect is unknown) and keeps those that
-// were not, for at most unavailable_after. Errors carry SQLSTATE (SqlState()) and never a
-// parameter's value: 40001 and 40P01 are kAborted; class 08, 53, 57P and 58 kUnavailable; 57014
-// kDeadlineExceeded; 23505 kAlreadyExists; 23503 and other class 23 kFailedPrecondition; 23514 and
+// statement that was sent and those behind it (kUnavailable; whether the one that was sent took
+// effect is unknown). One that is called while there is no connection waits for it, at most
+// unavailable_after. Errors carry SQLSTATE (SqlState()) and never a
+// parameter's value: 40001 and 40P01 are kAborted; class 08, 53, 57P, 58 and 25006 kUnavailable;
+// 57014 kDeadlineExceeded; 23505 kAlreadyExists; 23503 and other class 23 kFailedPrecondition; 23514 and
 // class 22 kInvalidArgument; 42501 kPermissionDenied; the rest kInternal.
 //
 // A host name is resolved by libpq inside the call that connects, which blocks for as long as the
@@ -79,6 +82,11 @@ class Connection {
   void CopyIn(std::string sql, std::string rows, QueryDone done);
 
   bool ready() const;
+  // Counts the connections that have been ready: session state is gone when it differs.
+  uint64_t epoch() const;
+  // Query(), but only on the connection of this epoch(): kUnavailable when that is gone.
+  void QueryIn(uint64_t epoch, Statement statement, QueryDone done);
+  void CopyInto(uint64_t epoch, std::string sql, std::string rows, QueryDone done);
   // Nothing is running or queued.
   bool idle() const;
   // In a transaction, failed or not.

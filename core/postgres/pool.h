@@ -62,7 +62,8 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // kUnavailable at once after a failed attempt while none is up, within acquire_timeout else.
+  // kUnavailable as soon as an attempt to connect fails while no connection is up; at the latest
+  // after acquire_timeout.
   void Acquire(Acquired done);
 
   size_t in_use() const;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -55,10 +56,12 @@ class Transaction {
   void Commit(Committed done);
 
  private:
-  explicit Transaction(PooledConnection connection) : connection_(std::move(connection)) {}
+  explicit Transaction(PooledConnection connection)
+      : connection_(std::move(connection)), epoch_(connection_->epoch()) {}
   void RollBack();
 
   PooledConnection connection_;
+  uint64_t epoch_ = 0;
 };
 
 }  // namespace postrider

@@ -1,0 +1,79 @@
+-- Rights and policies of the three login roles. Run after the migrations whenever this text or the
+-- roles' names have changed; :api, :indexer and :reader stand for the quoted names. It begins from
+-- nothing each time, so it may be edited.
+
+DO $$
+DECLARE
+  p record;
+BEGIN
+  FOR p IN SELECT policyname, tablename FROM pg_policies WHERE schemaname = 'postrider' LOOP
+    EXECUTE format('DROP POLICY %I ON postrider.%I', p.policyname, p.tablename);
+  END LOOP;
+END $$;
+
+REVOKE ALL ON SCHEMA postrider FROM PUBLIC, :api, :indexer, :reader;
+REVOKE ALL ON ALL TABLES IN SCHEMA postrider FROM PUBLIC, :api, :indexer, :reader;
+GRANT USAGE ON SCHEMA postrider TO :api, :indexer, :reader;
+GRANT SELECT ON postrider.schema_migrations TO :api, :indexer, :reader;
+
+-- The API: nobody without a setting, one customer with postrider.customer_id, everything that an
+-- operator may do with postrider.operator, one key with postrider.key_id. It deletes no row.
+GRANT SELECT, INSERT, UPDATE ON postrider.customers, postrider.grants, postrider.event_types,
+    postrider.endpoints, postrider.subscriptions, postrider.api_keys TO :api;
+GRANT SELECT, UPDATE ON postrider.dead_letters TO :api;
+
+CREATE POLICY api_operator ON postrider.customers TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+CREATE POLICY api_customer ON postrider.customers FOR SELECT TO :api
+    USING (id = postrider.current_customer());
+-- A key's customer, to see that it is not deleted.
+CREATE POLICY api_key ON postrider.customers FOR SELECT TO :api
+    USING (id = (SELECT k.customer_id FROM postrider.api_keys k
+                 WHERE k.key_id = postrider.current_key()));
+
+CREATE POLICY api_operator ON postrider.grants TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+CREATE POLICY api_customer ON postrider.grants FOR SELECT TO :api
+    USING (customer_id = postrider.current_customer());
+-- Locking a grant (FOR SHARE) asks for this one; nothing can come of it, for no row may be written.
+CREATE POLICY api_customer_lock ON postrider.grants FOR UPDATE TO :api
+    USING (customer_id = postrider.current_customer()) WITH CHECK (false);
+
+CREATE POLICY api_operator ON postrider.event_types TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+CREATE POLICY api_anyone ON postrider.event_types FOR SELECT TO :api USING (true);
+
+CREATE POLICY api_operator ON postrider.endpoints TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+CREATE POLICY api_customer ON postrider.endpoints TO :api
+    USING (customer_id = postrider.current_customer())
+    WITH CHECK (customer_id = postrider.current_customer());
+
+CREATE POLICY api_operator ON postrider.subscriptions TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+CREATE POLICY api_customer ON postrider.subscriptions TO :api
+    USING (customer_id = postrider.current_customer())
+    WITH CHECK (customer_id = postrider.current_customer());
+
+CREATE POLICY api_operator ON postrider.api_keys TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+CREATE POLICY api_key ON postrider.api_keys FOR SELECT TO :api
+    USING (key_id = postrider.current_key());
+
+CREATE POLICY api_customer ON postrider.dead_letters TO :api
+    USING (customer_id = postrider.current_customer())
+    WITH CHECK (customer_id = postrider.current_customer());
+
+-- The indexer: stores letters of any customer and how far it has read.
+GRANT SELECT, INSERT, UPDATE ON postrider.dead_letters, postrider.indexer_offsets TO :indexer;
+GRANT EXECUTE ON FUNCTION postrider.ensure_letter_days(date, date) TO :indexer;
+CREATE POLICY indexer ON postrider.dead_letters TO :indexer USING (true) WITH CHECK (true);
+
+-- The reader: all desired state but keys, for snapshots; writes nothing.
+GRANT SELECT ON postrider.customers, postrider.grants, postrider.event_types, postrider.endpoints,
+    postrider.subscriptions TO :reader;
+CREATE POLICY reader ON postrider.customers FOR SELECT TO :reader USING (true);
+CREATE POLICY reader ON postrider.grants FOR SELECT TO :reader USING (true);
+CREATE POLICY reader ON postrider.event_types FOR SELECT TO :reader USING (true);
+CREATE POLICY reader ON postrider.endpoints FOR SELECT TO :reader USING (true);
+CREATE POLICY reader ON postrider.subscriptions FOR SELECT TO :reader USING (true);
