@@ -28,7 +28,7 @@ struct AddressRulesOptions {
 // Says which addresses we may connect to. It judges the binary address that a socket is about to
 // be connected to, never text. Refused are all ranges that are not plain public unicast: private,
 // loopback, link-local, CGNAT, multicast, reserved, documentation and benchmark nets, and IPv4
-// inside IPv6 in whatever form (mapped, compatible, 6to4, Teredo, ISATAP; of NAT64 the inner address
+// inside IPv6 in whatever form (mapped, of public addresses too, compatible, 6to4, Teredo, ISATAP; of NAT64 the inner address
 // decides), cloud agents on public addresses, and ports of other protocols.
 //
 // Order: `own` refuses, then `deny` refuses, then `allow` allows (and lifts the rule about ports for
@@ -47,6 +47,8 @@ class AddressRules {
   static std::shared_ptr<const AddressRules> Default();
 
   Verdict Check(const IpAddress& address, uint16_t port) const;
+  // Ports of other protocols, refused wherever no allow entry lifts the rule.
+  static bool IsRefusedPort(uint16_t port);
 
  private:
   AddressRules() = default;

@@ -1,0 +1,175 @@
+#include "core/http/address_guard.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "core/base/options.h"
+
+namespace postrider {
+namespace {
+
+using Bytes16 = std::array<uint8_t, 16>;
+
+struct V4Range {
+  uint32_t base;
+  int prefix_bits;
+};
+
+constexpr uint32_t V4(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  return a << 24 | b << 16 | c << 8 | d;
+}
+
+// IANA's special-purpose registry, and agents of clouds that live on public addresses.
+constexpr V4Range kRefusedV4[] = {
+    {V4(0, 0, 0, 0), 8},         // this network
+    {V4(10, 0, 0, 0), 8},        // private
+    {V4(100, 64, 0, 0), 10},     // CGNAT; 100.100.100.200 is a cloud's metadata
+    {V4(127, 0, 0, 0), 8},       // loopback
+    {V4(168, 63, 129, 16), 32},  // a cloud's host agent
+    {V4(169, 254, 0, 0), 16},    // link-local; metadata of most clouds
+    {V4(172, 16, 0, 0), 12},     // private
+    {V4(192, 0, 0, 0), 24},      // protocol assignments; 192.0.0.192 is a cloud's metadata
+    {V4(192, 0, 2, 0), 24},      // documentation
+    {V4(192, 31, 196, 0), 24},   // AS112
+    {V4(192, 52, 193, 0), 24},   // AMT
+    {V4(192, 88, 99, 0), 24},    // 6to4 relays
+    {V4(192, 168, 0, 0), 16},    // private
+    {V4(192, 175, 48, 0), 24},   // AS112
+    {V4(198, 18, 0, 0), 15},     // benchmarks
+    {V4(198, 51, 100, 0), 24},   // documentation
+    {V4(203, 0, 113, 0), 24},    // documentation
+    {V4(224, 0, 0, 0), 4},       // multicast
+    {V4(240, 0, 0, 0), 4},       // reserved, broadcast
+};
+
+// Within 2000::/3; everything outside it is refused (loopback, mapped, compatible, unique local,
+// link-local, site-local, multicast, ...), but NAT64.
+struct V6Range {
+  Bytes16 base;
+  int prefix_bits;
+};
+constexpr V6Range kRefusedV6[] = {
+    {{0x20, 0x01, 0x00}, 23},                          // Teredo, benchmarks, ORCHID, ...
+    {{0x20, 0x01, 0x0d, 0xb8}, 32},                    // documentation
+    {{0x20, 0x02}, 16},                                // 6to4
+    {{0x26, 0x20, 0x00, 0x4f, 0x80, 0x00}, 48},        // AS112
+    {{0x3f, 0xff, 0x00}, 20},                          // documentation
+};
+constexpr V6Range kGlobalV6 = {{0x20}, 3};
+constexpr V6Range kNat64 = {{0x00, 0x64, 0xff, 0x9b}, 96};
+
+// The ports that the Fetch standard blocks, and those of our own kind of servers. Sorted.
+constexpr uint16_t kRefusedPorts[] = {
+    0,    1,    7,    9,    11,   13,   15,   17,   19,   20,   21,   22,   23,   25,
+    37,   42,   43,   53,   69,   77,   79,   87,   95,   101,  102,  103,  104,  109,
+    110,  111,  113,  115,  117,  119,  123,  135,  137,  139,  143,  161,  179,  389,
+    427,  465,  512,  513,  514,  515,  526,  530,  531,  532,  540,  548,  554,  556,
+    563,  587,  601,  636,  989,  990,  993,  995,  1719, 1720, 1723, 2049, 3659, 4045,
+    4190, 5060, 5061, 5432, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697,
+    9092, 10080};
+
+bool In(const V6Range& range, const IpAddress& address) {
+  return IpNetwork{IpAddress::V6(range.base), range.prefix_bits}.Contains(address);
+}
+
+uint32_t V4At(const Bytes16& bytes, size_t offset) {
+  return V4(bytes[offset], bytes[offset + 1], bytes[offset + 2], bytes[offset + 3]);
+}
+
+// The IPv4 address that a mapped one is.
+absl::optional<IpAddress> Mapped(const IpAddress& address) {
+  static constexpr Bytes16 kMapped = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff};
+  if (!IpNetwork{IpAddress::V6(kMapped), 96}.Contains(address)) return absl::nullopt;
+  return IpAddress::V4(V4At(address.bytes(), 12));
+}
+
+bool IsIsatap(const Bytes16& bytes) {
+  return (bytes[8] & 0xfd) == 0 && bytes[9] == 0 && bytes[10] == 0x5e && bytes[11] == 0xfe;
+}
+
+bool BuiltInAllows(const IpAddress& address) {
+  if (address.family() == IpAddress::Family::kV4) {
+    return std::none_of(std::begin(kRefusedV4), std::end(kRefusedV4), [&](const V4Range& range) {
+      return ((address.v4() ^ range.base) >> (32 - range.prefix_bits)) == 0;
+    });
+  }
+  return In(kGlobalV6, address) && !IsIsatap(address.bytes()) &&
+         std::none_of(std::begin(kRefusedV6), std::end(kRefusedV6),
+                      [&](const V6Range& range) { return In(range, address); });
+}
+
+bool Contains(const std::vector<IpNetwork>& networks, const IpAddress& address,
+              const absl::optional<IpAddress>& mapped) {
+  return std::any_of(networks.begin(), networks.end(), [&](const IpNetwork& network) {
+    return network.Contains(address) || (mapped && network.Contains(*mapped));
+  });
+}
+
+absl::Status ParseList(absl::string_view name, const std::vector<std::string>& texts,
+                       std::vector<IpNetwork>* networks) {
+  for (const std::string& text : texts) {
+    const absl::optional<IpNetwork> network = IpNetwork::Parse(text);
+    if (!network) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          name, ": \"", text, "\" is neither an address nor a network such as 10.0.0.0/8"));
+    }
+    networks->push_back(*network);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddressRulesOptions::Register(Options& options) {
+  options.AddList("network.allow", &allow,
+                  "Networks (CIDR) that deliveries may reach although they are not public, on any "
+                  "port; for tests and private installations");
+  options.AddList("network.deny", &deny,
+                  "Networks (CIDR) that deliveries may never reach; stronger than network.allow");
+}
+
+absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
+    const AddressRulesOptions& options) {
+  std::shared_ptr<AddressRules> rules(new AddressRules);
+  if (absl::Status status = ParseList("network.allow", options.allow, &rules->allow_);
+      !status.ok()) {
+    return status;
+  }
+  if (absl::Status status = ParseList("network.deny", options.deny, &rules->deny_);
+      !status.ok()) {
+    return status;
+  }
+  rules->nat64_ = options.nat64;
+  rules->own_ = options.own;
+  return std::shared_ptr<const AddressRules>(std::move(rules));
+}
+
+std::shared_ptr<const AddressRules> AddressRules::Default() {
+  return std::shared_ptr<const AddressRules>(new AddressRules);
+}
+
+bool AddressRules::IsRefusedPort(uint16_t port) {
+  return std::binary_search(std::begin(kRefusedPorts), std::end(kRefusedPorts), port);
+}
+
+AddressRules::Verdict AddressRules::Check(const IpAddress& address, uint16_t port) const {
+  const absl::optional<IpAddress> mapped = Mapped(address);
+  for (const auto& [own_address, own_port] : own_) {
+    if (own_port == port && (own_address == address || own_address == mapped)) {
+      return Verdict::kAddressRefused;
+    }
+  }
+  if (Contains(deny_, address, mapped)) return Verdict::kAddressRefused;
+  if (Contains(allow_, address, mapped)) return Verdict::kAllowed;
+  if (nat64_ == AddressRulesOptions::Nat64::kAllowed &&
+      address.family() == IpAddress::Family::kV6 && In(kNat64, address)) {
+    return Check(IpAddress::V4(V4At(address.bytes(), 12)), port);
+  }
+  if (!BuiltInAllows(address)) return Verdict::kAddressRefused;
+  return IsRefusedPort(port) ? Verdict::kPortRefused : Verdict::kAllowed;
+}
+
+}  // namespace postrider

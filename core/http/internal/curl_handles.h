@@ -1,0 +1,45 @@
+#pragma once
+
+#include <curl/curl.h>
+
+#include <memory>
+#include <string>
+
+#include "core/base/check.h"
+
+namespace postrider::internal {
+
+struct EasyDeleter {
+  void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
+};
+using EasyHandle = std::unique_ptr<CURL, EasyDeleter>;
+
+struct MultiDeleter {
+  void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
+};
+using MultiHandle = std::unique_ptr<CURLM, MultiDeleter>;
+
+// A list of lines as libcurl takes them. Empty: null, which means "none" to it.
+class CurlList {
+ public:
+  CurlList() = default;
+  ~CurlList() { curl_slist_free_all(head_); }
+  CurlList(const CurlList&) = delete;
+  CurlList& operator=(const CurlList&) = delete;
+
+  void Add(const std::string& line) {
+    curl_slist* const head = curl_slist_append(head_, line.c_str());
+    POSTRIDER_CHECK(head != nullptr);  // out of memory
+    head_ = head;
+  }
+  void Clear() {
+    curl_slist_free_all(head_);
+    head_ = nullptr;
+  }
+  curl_slist* get() const { return head_; }
+
+ private:
+  curl_slist* head_ = nullptr;
+};
+
+}  // namespace postrider::internal

@@ -1,0 +1,146 @@
+#include "core/http/internal/curl_pool.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "core/base/check.h"
+#include "core/base/log.h"
+
+namespace postrider::internal {
+
+CurlPool::CurlPool(EventLoop& loop, const Limits& limits, CurlPoolOwner& owner,
+                   Counter& idle_events)
+    : loop_(loop), owner_(owner), idle_events_(idle_events), multi_(curl_multi_init()) {
+  POSTRIDER_CHECK(multi_ != nullptr);
+  curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETFUNCTION, &CurlPool::OnSocket);
+  curl_multi_setopt(multi_.get(), CURLMOPT_SOCKETDATA, this);
+  curl_multi_setopt(multi_.get(), CURLMOPT_TIMERFUNCTION, &CurlPool::OnTimer);
+  curl_multi_setopt(multi_.get(), CURLMOPT_TIMERDATA, this);
+  curl_multi_setopt(multi_.get(), CURLMOPT_PIPELINING, static_cast<long>(CURLPIPE_NOTHING));
+  // Never left to its default, which follows the transfers in flight and then closes a connection
+  // after each request.
+  curl_multi_setopt(multi_.get(), CURLMOPT_MAXCONNECTS, limits.connections_max);
+}
+
+CurlPool::~CurlPool() {
+  POSTRIDER_CHECK(transfers_ == 0);
+  multi_.reset();  // closes the idle connections, through CloseSocket()
+  loop_.CancelTimer(timer_);
+  for (const auto& [fd, socket] : sockets_) {
+    if (socket.watched != 0) loop_.Unwatch(fd);
+  }
+}
+
+CURLMcode CurlPool::Add(CURL* easy) {
+  const CURLMcode code = curl_multi_add_handle(multi_.get(), easy);
+  if (code == CURLM_OK) ++transfers_;
+  return code;
+}
+
+void CurlPool::Remove(CURL* easy) {
+  POSTRIDER_CHECK(curl_multi_remove_handle(multi_.get(), easy) == CURLM_OK);
+  --transfers_;
+}
+
+void CurlPool::Drive() {
+  int running = 0;
+  curl_multi_socket_action(multi_.get(), CURL_SOCKET_TIMEOUT, 0, &running);
+  CollectDone();
+}
+
+int CurlPool::OnSocket(CURL*, curl_socket_t fd, int what, void* pool, void*) {
+  auto* const self = static_cast<CurlPool*>(pool);
+  if (what == CURL_POLL_REMOVE) {
+    const auto socket = self->sockets_.find(fd);
+    if (socket == self->sockets_.end()) return 0;
+    socket->second.used = false;
+    if (socket->second.watched > kFdReadable) {
+      socket->second.watched = kFdReadable;
+      self->loop_.SetEvents(fd, kFdReadable);
+    }
+    return 0;
+  }
+  uint32_t events = 0;
+  if (what & CURL_POLL_IN) events |= kFdReadable;
+  if (what & CURL_POLL_OUT) events |= kFdWritable;
+  if (events != 0) self->Want(fd, events);
+  return 0;
+}
+
+int CurlPool::OnTimer(CURLM*, long timeout_ms, void* pool) {
+  auto* const self = static_cast<CurlPool*>(pool);
+  self->loop_.CancelTimer(self->timer_);
+  self->timer_ = 0;
+  if (timeout_ms == 0) {
+    self->owner_.OnPoolDue(*self);
+  } else if (timeout_ms > 0) {
+    // It rounds down, and would not ask again if it were called too early.
+    self->timer_ =
+        self->loop_.CallAfter(std::chrono::milliseconds(timeout_ms + 1), [self] {
+          self->timer_ = 0;
+          self->owner_.OnPoolDue(*self);
+        });
+  }
+  return 0;
+}
+
+void CurlPool::Want(int fd, uint32_t events) {
+  Socket& socket = sockets_[fd];
+  socket.used = true;
+  if (socket.watched == events) return;
+  if (socket.watched != 0) {
+    loop_.SetEvents(fd, events);
+  } else if (const absl::Status status = loop_.Watch(
+                 fd, events, [this, fd](uint32_t happened) { OnEvents(fd, happened); });
+             !status.ok()) {
+    // The request then ends at its deadline.
+    POSTRIDER_LOG(kError, "http: cannot watch a socket", {"error", status.message()});
+    return;
+  }
+  socket.watched = events;
+}
+
+void CurlPool::Forget(int fd) {
+  const auto socket = sockets_.find(fd);
+  if (socket == sockets_.end()) return;
+  if (socket->second.watched != 0) loop_.Unwatch(fd);
+  sockets_.erase(socket);
+}
+
+void CurlPool::OnEvents(int fd, uint32_t events) {
+  const auto found = sockets_.find(fd);
+  if (found == sockets_.end()) return;
+  Socket& socket = found->second;
+  if (!socket.used) {
+    socket.watched = 0;
+    loop_.Unwatch(fd);
+    idle_events_.Increment();
+    return;
+  }
+  // An error is left to libcurl to find by reading or writing: what came before it still counts.
+  int mask = 0;
+  if (events & (kFdReadable | kFdError)) mask |= CURL_CSELECT_IN;
+  if (events & kFdWritable) mask |= CURL_CSELECT_OUT;
+  if ((events & kFdError) && (socket.watched & kFdWritable)) mask |= CURL_CSELECT_OUT;
+  int running = 0;
+  curl_multi_socket_action(multi_.get(), fd, mask, &running);
+  CollectDone();
+}
+
+void CurlPool::CollectDone() {
+  int left = 0;
+  while (const CURLMsg* message = curl_multi_info_read(multi_.get(), &left)) {
+    if (message->msg == CURLMSG_DONE) {
+      owner_.OnTransferDone(message->easy_handle, message->data.result);
+    }
+  }
+}
+
+int CurlPool::CloseSocket(void* pool, curl_socket_t fd) {
+  static_cast<CurlPool*>(pool)->Forget(fd);
+  return close(fd);
+}
+
+}  // namespace postrider::internal

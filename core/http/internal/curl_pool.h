@@ -1,0 +1,82 @@
+#pragma once
+
+#include <curl/curl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "core/base/event_loop.h"
+#include "core/base/metrics.h"
+#include "core/http/internal/curl_handles.h"
+
+namespace postrider::internal {
+
+class CurlPool;
+
+class CurlPoolOwner {
+ public:
+  virtual ~CurlPoolOwner() = default;
+  // A transfer has ended; it is still in the pool and must be removed now. Never from inside a
+  // callback of libcurl.
+  virtual void OnTransferDone(CURL* easy, CURLcode code) = 0;
+  // The pool wants Drive() soon.
+  virtual void OnPoolDue(CurlPool& pool) = 0;
+};
+
+// One multi handle on the loop: its connections, and the names that it was told.
+//
+// A socket stays watched for reading while its connection idles, which saves two system calls
+// per request; the first event on a socket that no transfer uses ends the watch, so that a
+// receiver that closes its half wakes the loop once.
+class CurlPool {
+ public:
+  struct Limits {
+    long connections_max = 0;
+  };
+
+  CurlPool(EventLoop& loop, const Limits& limits, CurlPoolOwner& owner, Counter& idle_events);
+  ~CurlPool();
+  CurlPool(const CurlPool&) = delete;
+  CurlPool& operator=(const CurlPool&) = delete;
+
+  CURLMcode Add(CURL* easy);
+  void Remove(CURL* easy);
+  size_t transfers() const { return transfers_; }
+
+  // Lets libcurl do what its timers ask for.
+  void Drive();
+
+  // For CURLOPT_CLOSESOCKETFUNCTION; `pool` is a CurlPool.
+  static int CloseSocket(void* pool, curl_socket_t fd);
+
+  bool due = false;  // the owner's mark: OnPoolDue() was called and Drive() not yet
+  // Names to be forgotten, as lines of CURLOPT_RESOLVE; the next transfer takes them.
+  std::vector<std::string> removals;
+
+ private:
+  struct Socket {
+    uint32_t watched = 0;  // FdEvents; 0: not watched
+    bool used = false;     // by a transfer
+  };
+
+  static int OnSocket(CURL* easy, curl_socket_t fd, int what, void* pool, void* socket);
+  static int OnTimer(CURLM* multi, long timeout_ms, void* pool);
+
+  void Want(int fd, uint32_t events);
+  void Forget(int fd);
+  void OnEvents(int fd, uint32_t events);
+  void CollectDone();
+
+  EventLoop& loop_;
+  CurlPoolOwner& owner_;
+  Counter& idle_events_;
+  absl::flat_hash_map<int, Socket> sockets_;
+  TimerId timer_ = 0;
+  size_t transfers_ = 0;
+  MultiHandle multi_;
+};
+
+}  // namespace postrider::internal

@@ -1,0 +1,587 @@
+#include "core/http/internal/curl_sink_impl.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/check.h"
+#include "core/http/internal/curl_failure.h"
+
+namespace postrider::internal {
+namespace {
+
+constexpr Duration kSweepEvery = std::chrono::minutes(1);
+// Resends of one request that libcurl may make on a fresh connection.
+constexpr int kSendsMax = 2;
+
+long Milliseconds(Duration duration) {
+  return std::max<long>(std::chrono::ceil<std::chrono::milliseconds>(duration).count(), 1);
+}
+
+bool IsCleanForWire(const HttpRequest& request) {
+  for (const auto& [name, value] : request.headers) {
+    if (!IsHeaderName(name) || !IsHeaderValue(value)) return false;
+    for (const absl::string_view ours :
+         {"host", "content-length", "transfer-encoding", "connection", "expect"}) {
+      if (absl::EqualsIgnoreCase(name, ours)) return false;
+    }
+  }
+  return true;
+}
+
+bool HasHeader(const HttpHeaders& headers, absl::string_view name) {
+  return std::any_of(headers.begin(), headers.end(), [name](const auto& header) {
+    return absl::EqualsIgnoreCase(header.first, name);
+  });
+}
+
+Duration Microseconds(CURL* easy, CURLINFO info) {
+  curl_off_t value = 0;
+  curl_easy_getinfo(easy, info, &value);
+  return std::chrono::microseconds(value);
+}
+
+}  // namespace
+
+CurlSinkMetrics::CurlSinkMetrics(Metrics& metrics)
+    : resends(metrics.AddCounter("postrider_http_resends_total",
+                                 "Requests that were sent again because a kept connection was dead")),
+      connections(
+          metrics.AddCounter("postrider_http_connections_total", "Connections that were opened")),
+      idle_events(metrics.AddCounter("postrider_http_idle_socket_events_total",
+                                     "Events on connections that no request used")),
+      unknown_codes(metrics.AddCounter("postrider_http_unknown_ends_total",
+                                       "Requests that ended without a head and without a fault")),
+      queue_seconds(metrics.AddHistogram(
+          "postrider_http_queue_seconds", "What a request waited for its name and a slot",
+          {0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})) {
+  for (int i = 0; i < kHttpFailures; ++i) {
+    requests.push_back(
+        &metrics.AddCounter("postrider_http_requests_total", "Requests that ended, by failure",
+                            {{"failure", HttpFailureName(static_cast<HttpFailure>(i))}}));
+  }
+}
+
+CurlSink::CurlSink(EventLoop& loop, const CurlSinkOptions& options, Resolver& resolver,
+                   std::shared_ptr<const AddressRules> rules, Metrics& metrics)
+    : loop_(loop),
+      options_(options),
+      resolver_(resolver),
+      rules_(std::move(rules)),
+      metrics_(metrics),
+      inbox_(std::make_shared<Inbox>()) {
+  {
+    absl::MutexLock lock(&inbox_->mutex);
+    inbox_->loop = &loop_;
+  }
+  inbox_->sink = this;
+  for (int i = 0; i < options_.pools; ++i) pools_.push_back(MakePool());
+  sweep_timer_ = loop_.CallAfter(kSweepEvery, [this] { SweepRoutes(); });
+}
+
+CurlSink::~CurlSink() {
+  POSTRIDER_CHECK(in_flight() == 0);
+  {
+    absl::MutexLock lock(&inbox_->mutex);
+    inbox_->loop = nullptr;
+  }
+  inbox_->sink = nullptr;
+  loop_.CancelTimer(turn_timer_);
+  loop_.CancelTimer(sweep_timer_);
+  for (const auto& [key, route] : routes_) loop_.CancelTimer(route->resolve_timer);
+}
+
+bool CurlSink::CanSend() const { return transfers_.size() - active_ < options_.waiting_max; }
+
+HttpRequestId CurlSink::Send(HttpRequest request, Done done) {
+  POSTRIDER_CHECK(CanSend());
+  const HttpRequestId id = next_id_++;
+  auto owned = std::make_unique<Transfer>();
+  Transfer& transfer = *owned;
+  transfer.id = id;
+  transfer.request = std::move(request);
+  transfer.done = std::move(done);
+  transfer.accepted = transfer.named = loop_.clock().Now();
+  transfers_.emplace(id, std::move(owned));
+  if (!IsCleanForWire(transfer.request)) {
+    HttpResult result;
+    result.failure = HttpFailure::kBadRequest;
+    Forget(transfer, std::move(result));
+    return id;
+  }
+  transfer.host = FindHost(transfer.request);
+  ++transfer.host->users;
+  Route& route = *FindRoute(transfer.request);
+  transfer.route = &route;
+  ++route.users;
+  route.last_used = transfer.accepted;
+  if (transfer.accepted < route.valid_until) {
+    Enqueue(transfer);
+    Pump();
+  } else {
+    route.naming.push_back(id);
+    if (!route.resolving) StartResolving(route);
+  }
+  return id;
+}
+
+CurlSink::Host* CurlSink::FindHost(const HttpRequest& request) {
+  std::string key = request.url.authority();
+  std::unique_ptr<Host>& host = hosts_[key];
+  if (host == nullptr) {
+    host = std::make_unique<Host>();
+    host->key = std::move(key);
+  }
+  return host.get();
+}
+
+CurlSink::Route* CurlSink::FindRoute(const HttpRequest& request) {
+  std::string key = absl::StrCat(request.url.authority(), "\n", request.connection_group);
+  std::unique_ptr<Route>& route = routes_[key];
+  if (route == nullptr) {
+    route = std::make_unique<Route>();
+    route->alias = absl::StrCat("r", next_alias_++, ".postrider.invalid");
+    route->port = request.url.port;
+    route->connect_to.Add(absl::StrCat("::", route->alias, ":"));
+    route->pool_index = std::hash<std::string>()(key) % pools_.size();
+    route->key = std::move(key);
+    if (request.url.address) {
+      route->addresses = {*request.url.address};
+      route->valid_until = MonotonicTime::max();
+      route->version = 1;
+    } else {
+      route->valid_until = MonotonicTime::min();
+    }
+  }
+  return route.get();
+}
+
+void CurlSink::StartResolving(Route& route) {
+  route.resolving = true;
+  route.resolve_timer = loop_.CallAfter(
+      options_.resolve_timeout, [this, key = route.key] { OnResolveTimeout(key); });
+  const std::string host = route.key.substr(0, route.key.rfind(':', route.key.find('\n')));
+  resolver_.Resolve(host, [inbox = inbox_, key = route.key](ResolveResult result) mutable {
+    absl::MutexLock lock(&inbox->mutex);
+    if (inbox->loop == nullptr) return;
+    // When the loop has no room for it, the timer of the route ends the wait.
+    static_cast<void>(inbox->loop->Post(
+        [inbox, key = std::move(key), result = std::move(result)]() mutable {
+          if (inbox->sink != nullptr) inbox->sink->OnResolved(key, std::move(result));
+        }));
+  });
+}
+
+void CurlSink::OnResolved(const std::string& route_key, ResolveResult result) {
+  const auto found = routes_.find(route_key);
+  if (found == routes_.end()) return;
+  Route& route = *found->second;
+  loop_.CancelTimer(route.resolve_timer);
+  route.resolve_timer = 0;
+  route.resolving = false;
+  if (result.addresses.empty()) {
+    FailNaming(route, false);
+    return;
+  }
+  if (result.addresses != route.addresses) {
+    route.addresses = std::move(result.addresses);
+    ++route.version;
+  }
+  route.valid_until = result.valid_until;
+  const MonotonicTime now = loop_.clock().Now();
+  for (const HttpRequestId id : std::exchange(route.naming, {})) {
+    Transfer& transfer = *transfers_.at(id);
+    transfer.named = now;
+    Enqueue(transfer);
+  }
+  Pump();
+}
+
+void CurlSink::OnResolveTimeout(const std::string& route_key) {
+  const auto found = routes_.find(route_key);
+  if (found == routes_.end()) return;
+  Route& route = *found->second;
+  route.resolve_timer = 0;
+  route.resolving = false;
+  FailNaming(route, true);
+}
+
+void CurlSink::FailNaming(Route& route, bool timed_out) {
+  const MonotonicTime now = loop_.clock().Now();
+  for (const HttpRequestId id : std::exchange(route.naming, {})) {
+    Transfer& transfer = *transfers_.at(id);
+    HttpResult result;
+    result.failure = HttpFailure::kDns;
+    result.timed_out = timed_out;
+    result.timings.queued = result.timings.dns = now - transfer.accepted;
+    Forget(transfer, std::move(result));
+  }
+}
+
+void CurlSink::SweepRoutes() {
+  const MonotonicTime now = loop_.clock().Now();
+  absl::erase_if(routes_, [&](const auto& entry) {
+    const Route& route = *entry.second;
+    if (route.users > 0 || route.resolving ||
+        now - route.last_used < options_.connection_age_max) {
+      return false;
+    }
+    Pool& pool = pools_[route.pool_index];
+    if (route.loaded_generation == pool.generation) {
+      pool.pool->removals.push_back(absl::StrCat("-", route.alias, ":", route.port));
+    }
+    return true;
+  });
+  sweep_timer_ = loop_.CallAfter(kSweepEvery, [this] { SweepRoutes(); });
+}
+
+void CurlSink::Enqueue(Transfer& transfer) {
+  transfer.state = State::kQueued;
+  queue_.push_back(transfer.id);
+}
+
+void CurlSink::Pump() {
+  while (active_ < options_.in_flight_max && !queue_.empty()) {
+    const auto found = transfers_.find(queue_.front());
+    queue_.pop_front();
+    POSTRIDER_CHECK(found != transfers_.end());
+    Transfer& transfer = *found->second;
+    if (transfer.host->active >= options_.host_in_flight_max) {
+      transfer.state = State::kParked;
+      transfer.host->parked.push_back(transfer.id);
+    } else {
+      Start(transfer);
+    }
+  }
+}
+
+void CurlSink::Start(Transfer& transfer) {
+  transfer.state = State::kActive;
+  transfer.started = loop_.clock().Now();
+  metrics_.queue_seconds.Observe(
+      std::chrono::duration<double>(transfer.started - transfer.accepted).count());
+  ++active_;
+  ++transfer.host->active;
+  transfer.slot = TakeSlot();
+  transfer.slot->transfer = &transfer;
+  transfer.pool = pools_[transfer.route->pool_index].pool.get();
+  SetRequestOptions(transfer);
+  transfer.deadline =
+      loop_.CallAfter(transfer.request.total_timeout, [this, id = transfer.id] {
+        Transfer& late = *transfers_.at(id);
+        late.deadline = 0;
+        End(late, Cause::kDeadline, CURLE_OPERATION_TIMEDOUT);
+      });
+  // It fails only for a handle that is in a multi already.
+  POSTRIDER_CHECK(transfer.pool->Add(transfer.slot->easy.get()) == CURLM_OK);
+}
+
+void CurlSink::SetRequestOptions(Transfer& transfer) {
+  CURL* const easy = transfer.slot->easy.get();
+  const HttpRequest& request = transfer.request;
+  Route& route = *transfer.route;
+  Pool& pool = pools_[route.pool_index];
+
+  for (const auto& [name, value] : request.headers) {
+    transfer.headers.Add(value.empty() ? absl::StrCat(name, ";") : absl::StrCat(name, ": ", value));
+  }
+  // What libcurl would add by itself.
+  transfer.headers.Add("Expect:");
+  if (!HasHeader(request.headers, "accept")) transfer.headers.Add("Accept:");
+  if (!HasHeader(request.headers, "content-type")) transfer.headers.Add("Content-Type:");
+
+  if (route.loaded_generation != pool.generation || route.loaded_version != route.version) {
+    // Until a transfer is seen to have had the addresses, each one brings them along.
+    std::string entry = absl::StrCat(route.alias, ":", route.port, ":");
+    for (const IpAddress& address : route.addresses) {
+      const bool v6 = address.family() == IpAddress::Family::kV6;
+      absl::StrAppend(&entry, &address == route.addresses.data() ? "" : ",", v6 ? "[" : "",
+                      address.ToString(), v6 ? "]" : "");
+    }
+    transfer.resolve.Add(absl::StrCat("-", route.alias, ":", route.port));
+    transfer.resolve.Add(entry);
+    transfer.carried_version = route.version;
+    transfer.carried_generation = pool.generation;
+  }
+  for (const std::string& removal : std::exchange(pool.pool->removals, {})) {
+    transfer.resolve.Add(removal);
+  }
+
+  transfer.reader.Start({options_.response_header_bytes_max, options_.response_header_lines_max,
+                         request.response_body_bytes_max});
+
+  curl_easy_setopt(easy, CURLOPT_URL, request.url.ToString().c_str());
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers.get());
+  curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request.body.data());
+  curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
+                   static_cast<curl_off_t>(request.body.size()));
+  curl_easy_setopt(easy, CURLOPT_CONNECT_TO, route.connect_to.get());
+  curl_easy_setopt(easy, CURLOPT_RESOLVE, transfer.resolve.get());
+  curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, Milliseconds(request.connect_timeout));
+  curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer.pool);
+}
+
+std::unique_ptr<CurlSink::Slot> CurlSink::TakeSlot() {
+  if (!free_slots_.empty()) {
+    std::unique_ptr<Slot> slot = std::move(free_slots_.back());
+    free_slots_.pop_back();
+    return slot;
+  }
+  auto slot = std::make_unique<Slot>();
+  slot->easy.reset(curl_easy_init());
+  slot->sink = this;
+  CURL* const easy = slot->easy.get();
+  POSTRIDER_CHECK(easy != nullptr);  // out of memory
+  curl_easy_setopt(easy, CURLOPT_PRIVATE, slot.get());
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
+  curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
+  curl_easy_setopt(easy, CURLOPT_PROXY, "");
+  curl_easy_setopt(easy, CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
+  curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
+  curl_easy_setopt(easy, CURLOPT_POST, 1L);
+  curl_easy_setopt(easy, CURLOPT_DNS_CACHE_TIMEOUT, -1L);
+  curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
+  curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, 8'192L);
+  curl_easy_setopt(easy, CURLOPT_MAXLIFETIME_CONN,
+                   static_cast<long>(options_.connection_age_max.count()));
+  curl_easy_setopt(easy, CURLOPT_MAXAGE_CONN, static_cast<long>(options_.idle_age_max.count()));
+  curl_easy_setopt(easy, CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+  curl_easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 1L);
+  curl_easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 2L);
+  curl_easy_setopt(easy, CURLOPT_CAINFO, options_.ca_bundle_file.c_str());
+  // With a directory the parsed bundle is not kept, and each handshake costs 20 ms of CPU.
+  curl_easy_setopt(easy, CURLOPT_CAPATH, nullptr);
+  curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, &CurlSink::OnHeader);
+  curl_easy_setopt(easy, CURLOPT_HEADERDATA, slot.get());
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &CurlSink::OnBody);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, slot.get());
+  curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, &CurlSink::OnBeforeSend);
+  curl_easy_setopt(easy, CURLOPT_PREREQDATA, slot.get());
+  curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, &CurlSink::OnOpenSocket);
+  curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, slot.get());
+  curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, &CurlPool::CloseSocket);
+  return slot;
+}
+
+CurlSink::Pool CurlSink::MakePool() {
+  const auto connections = static_cast<long>(options_.idle_connections_max / options_.pools);
+  return Pool{std::make_unique<CurlPool>(loop_, CurlPool::Limits{std::max(connections, 1L)}, *this,
+                                         metrics_.idle_events),
+              next_generation_++};
+}
+
+size_t CurlSink::OnHeader(char* data, size_t size, size_t count, void* slot) {
+  Transfer& transfer = *static_cast<Slot*>(slot)->transfer;
+  const size_t bytes = size * count;
+  return transfer.reader.OnHeaderLine(absl::string_view(data, bytes)) ? bytes : 0;
+}
+
+size_t CurlSink::OnBody(char* data, size_t size, size_t count, void* slot) {
+  Transfer& transfer = *static_cast<Slot*>(slot)->transfer;
+  const size_t bytes = size * count;
+  return transfer.reader.OnBody(absl::string_view(data, bytes)) ? bytes : 0;
+}
+
+// Before the request goes out on a connection, new or kept, the first time and again.
+int CurlSink::OnBeforeSend(void* slot, char*, char*, int, int) {
+  auto* const self = static_cast<Slot*>(slot);
+  Transfer& transfer = *self->transfer;
+  if (transfer.sends == kSendsMax) return CURL_PREREQFUNC_ABORT;
+  if (++transfer.sends > 1) self->sink->metrics_.resends.Increment();
+  self->sink->MarkLoaded(transfer);
+  return CURL_PREREQFUNC_OK;
+}
+
+curl_socket_t CurlSink::OnOpenSocket(void* slot, curlsocktype purpose, curl_sockaddr* address) {
+  auto* const self = static_cast<Slot*>(slot);
+  Transfer& transfer = *self->transfer;
+  const absl::optional<IpAddress> target =
+      IpAddress::FromSockaddr(&address->addr, address->addrlen);
+  if (purpose != CURLSOCKTYPE_IPCXN || !target ||
+      self->sink->rules_->Check(*target, transfer.request.url.port) !=
+          AddressRules::Verdict::kAllowed) {
+    transfer.address_refused = true;
+    return CURL_SOCKET_BAD;
+  }
+  const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
+  if (fd < 0) return CURL_SOCKET_BAD;
+  transfer.socket_opened = true;
+  self->sink->MarkLoaded(transfer);
+  return fd;
+}
+
+// libcurl has looked the made-up name up: so it has the addresses that this transfer brought.
+void CurlSink::MarkLoaded(Transfer& transfer) {
+  if (transfer.carried_generation != pools_[transfer.route->pool_index].generation) return;
+  transfer.route->loaded_generation = transfer.carried_generation;
+  transfer.route->loaded_version = transfer.carried_version;
+}
+
+void CurlSink::OnTransferDone(CURL* easy, CURLcode code) {
+  void* slot = nullptr;
+  curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
+  End(*static_cast<Slot*>(slot)->transfer, Cause::kFinished, code);
+}
+
+void CurlSink::End(Transfer& transfer, Cause cause, int code) {
+  HttpResult result = ResultOf(transfer, cause, code);
+  loop_.CancelTimer(transfer.deadline);
+  CURL* const easy = transfer.slot->easy.get();
+  transfer.pool->Remove(easy);
+  // The list goes with the transfer, and libcurl may not have read it.
+  curl_easy_setopt(easy, CURLOPT_RESOLVE, nullptr);
+  transfer.slot->transfer = nullptr;
+  // A handle counts the resends of its whole life and refuses the sixth.
+  if (transfer.sends <= 1) free_slots_.push_back(std::move(transfer.slot));
+  --active_;
+  LeaveHost(transfer);
+  Forget(transfer, std::move(result));
+}
+
+HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
+  HttpResult result;
+  long connections = 0;
+  curl_easy_getinfo(transfer.slot->easy.get(), CURLINFO_NUM_CONNECTS, &connections);
+  if (connections > 0) metrics_.connections.Add(static_cast<double>(connections));
+  result.timings = TimingsOf(transfer);
+  if (connections == 0) result.timings.connect = result.timings.tls = Duration::zero();
+  result.request_sent = transfer.sends > 0;
+  result.resends = std::max(transfer.sends - 1, 0);
+  result.timed_out = cause == Cause::kDeadline || code == CURLE_OPERATION_TIMEDOUT;
+  if (transfer.reader.head_done()) {
+    result.status = transfer.reader.status();
+    result.body_cut = cause != Cause::kFinished || code != CURLE_OK;
+    result.retry_after = transfer.reader.TakeRetryAfter();
+    result.date = transfer.reader.TakeDate();
+    result.body_excerpt = transfer.reader.TakeBody();
+  } else if (cause == Cause::kAborted) {
+    result.failure = HttpFailure::kAborted;
+  } else {
+    CurlEnd end;
+    end.code = code;
+    end.request_sent = result.request_sent;
+    end.tcp_connected =
+        Microseconds(transfer.slot->easy.get(), CURLINFO_CONNECT_TIME_T) > Duration::zero();
+    end.address_refused = transfer.address_refused && !transfer.socket_opened;
+    end.headers_too_large = transfer.reader.too_large();
+    result.failure = FailureOf(end);
+    if (code == CURLE_OK) metrics_.unknown_codes.Increment();
+  }
+  if (result.failure == HttpFailure::kAddressRefused) result.timings = HttpTimings();
+  return result;
+}
+
+HttpTimings CurlSink::TimingsOf(const Transfer& transfer) {
+  CURL* const easy = transfer.slot->easy.get();
+  HttpTimings timings;
+  timings.queued = transfer.started - transfer.accepted;
+  timings.dns = transfer.named - transfer.accepted;
+  timings.connect = Microseconds(easy, CURLINFO_CONNECT_TIME_T);
+  const Duration tls_done = Microseconds(easy, CURLINFO_APPCONNECT_TIME_T);
+  if (tls_done > timings.connect) timings.tls = tls_done - timings.connect;
+  if (transfer.reader.received_any()) {
+    timings.first_byte = Microseconds(easy, CURLINFO_STARTTRANSFER_TIME_T);
+  }
+  timings.total = loop_.clock().Now() - transfer.started;
+  return timings;
+}
+
+void CurlSink::LeaveHost(Transfer& transfer) {
+  Host& host = *transfer.host;
+  --host.active;
+  if (host.parked.empty()) return;
+  const HttpRequestId next = host.parked.front();
+  host.parked.pop_front();
+  transfers_.at(next)->state = State::kQueued;
+  queue_.push_front(next);
+}
+
+void CurlSink::Forget(Transfer& transfer, HttpResult result) {
+  metrics_.requests[static_cast<size_t>(result.failure)]->Increment();
+  if (transfer.route != nullptr) {
+    --transfer.route->users;
+    transfer.route->last_used = loop_.clock().Now();
+  }
+  if (Host* const host = transfer.host; host != nullptr && --host->users == 0) {
+    hosts_.erase(host->key);
+  }
+  ended_.push_back(Ended{std::move(transfer.done), std::move(result)});
+  transfers_.erase(transfer.id);
+  ScheduleTurn();
+}
+
+void CurlSink::Abort(HttpRequestId id) {
+  const auto found = transfers_.find(id);
+  if (found == transfers_.end()) return;
+  Transfer& transfer = *found->second;
+  if (transfer.state == State::kActive) {
+    End(transfer, Cause::kAborted, CURLE_ABORTED_BY_CALLBACK);
+    return;
+  }
+  if (transfer.state == State::kNaming) std::erase(transfer.route->naming, id);
+  if (transfer.state == State::kQueued) std::erase(queue_, id);
+  if (transfer.state == State::kParked) std::erase(transfer.host->parked, id);
+  HttpResult result;
+  result.failure = HttpFailure::kAborted;
+  result.timings.queued = loop_.clock().Now() - transfer.accepted;
+  Forget(transfer, std::move(result));
+}
+
+void CurlSink::AbortAll() {
+  std::vector<HttpRequestId> ids;
+  ids.reserve(transfers_.size());
+  for (const auto& [id, transfer] : transfers_) ids.push_back(id);
+  for (const HttpRequestId id : ids) Abort(id);
+}
+
+void CurlSink::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
+  rules_ = std::move(rules);
+  for (Pool& pool : pools_) {
+    std::erase(due_, pool.pool.get());
+    pool.pool->due = false;
+    retired_.push_back(std::exchange(pool, MakePool()).pool);
+    OnPoolDue(*retired_.back());
+  }
+}
+
+void CurlSink::OnPoolDue(CurlPool& pool) {
+  if (pool.due) return;
+  pool.due = true;
+  due_.push_back(&pool);
+  ScheduleTurn();
+}
+
+void CurlSink::ScheduleTurn() {
+  if (turn_timer_ != 0) return;
+  turn_timer_ = loop_.CallAfter(Duration::zero(), [this] {
+    turn_timer_ = 0;
+    Turn();
+  });
+}
+
+void CurlSink::Turn() {
+  for (CurlPool* const pool : std::exchange(due_, {})) {
+    pool->due = false;
+    pool->Drive();
+  }
+  std::erase_if(retired_, [this](const std::unique_ptr<CurlPool>& pool) {
+    if (pool->transfers() > 0) return false;
+    std::erase(due_, pool.get());
+    return true;
+  });
+  for (size_t left = ended_.size(); left > 0; --left) {
+    Ended ended = std::move(ended_.front());
+    ended_.pop_front();
+    std::move(ended.done)(std::move(ended.result));
+  }
+  Pump();
+}
+
+}  // namespace postrider::internal

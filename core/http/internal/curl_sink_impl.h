@@ -1,0 +1,204 @@
+#pragma once
+
+#include <curl/curl.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/event_loop.h"
+#include "core/base/metrics.h"
+#include "core/http/address_guard.h"
+#include "core/http/curl_sink.h"
+#include "core/http/internal/curl_handles.h"
+#include "core/http/internal/curl_pool.h"
+#include "core/http/internal/response_reader.h"
+#include "core/http/resolver.h"
+
+namespace postrider::internal {
+
+struct CurlSinkMetrics {
+  explicit CurlSinkMetrics(Metrics& metrics);
+
+  std::vector<Counter*> requests;  // by HttpFailure
+  Counter& resends;
+  Counter& connections;
+  Counter& idle_events;
+  Counter& unknown_codes;
+  Histogram& queue_seconds;
+};
+
+// Lives of a request:
+//
+//   Send() -> naming -> queued -> active -> ended -> Done called, then gone
+//                |         |         ^
+//                |         +- parked -+   (its host has all the requests that it may have)
+//                +-----> ended            (no address; Abort() ends it from every state)
+//
+// Done is called from Turn() alone, so whatever it does to the sink finds no libcurl below it.
+//
+// libcurl is told a made-up name per (host, port, connection group), by CURLOPT_CONNECT_TO, and the
+// addresses of that name by CURLOPT_RESOLVE: it keeps connections and TLS sessions apart by that
+// name, it never asks a name server, and an IPv6 literal can be forgotten like any other name.
+class CurlSink final : public HttpSink, public CurlPoolOwner {
+ public:
+  CurlSink(EventLoop& loop, const CurlSinkOptions& options, Resolver& resolver,
+           std::shared_ptr<const AddressRules> rules, Metrics& metrics);
+  ~CurlSink() override;
+
+  bool CanSend() const override;
+  HttpRequestId Send(HttpRequest request, Done done) override;
+  void Abort(HttpRequestId id) override;
+  void AbortAll() override;
+  size_t in_flight() const override { return transfers_.size() + ended_.size(); }
+  void SetAddressRules(std::shared_ptr<const AddressRules> rules) override;
+
+ private:
+  // Requests at once to one host and port, and those that wait for one of them to end.
+  struct Host {
+    std::string key;
+    size_t users = 0;  // requests to it, in whatever state
+    size_t active = 0;
+    std::deque<HttpRequestId> parked;
+  };
+
+  struct Route {
+    std::string key;
+    std::string alias;
+    uint16_t port = 0;
+    CurlList connect_to;
+    size_t pool_index = 0;
+    std::vector<IpAddress> addresses;
+    MonotonicTime valid_until;
+    uint64_t version = 0;         // of `addresses`
+    uint64_t loaded_version = 0;  // that the pool has surely got
+    uint64_t loaded_generation = 0;  // of the pool that has got it
+    bool resolving = false;
+    TimerId resolve_timer = 0;
+    std::vector<HttpRequestId> naming;
+    size_t users = 0;
+    MonotonicTime last_used;
+  };
+
+  struct Transfer;
+
+  // An easy handle with the options that never change, and who uses it now.
+  struct Slot {
+    EasyHandle easy;
+    Transfer* transfer = nullptr;
+    CurlSink* sink = nullptr;
+  };
+
+  enum class State : uint8_t { kNaming, kQueued, kParked, kActive };
+  enum class Cause : uint8_t { kFinished, kDeadline, kAborted };
+
+  struct Transfer {
+    HttpRequestId id = 0;
+    State state = State::kNaming;
+    HttpRequest request;
+    Done done;
+    Route* route = nullptr;
+    Host* host = nullptr;
+    CurlPool* pool = nullptr;
+    std::unique_ptr<Slot> slot;
+    CurlList headers;
+    CurlList resolve;
+    uint64_t carried_version = 0;
+    uint64_t carried_generation = 0;
+    ResponseReader reader;
+    MonotonicTime accepted;
+    MonotonicTime named;
+    MonotonicTime started;
+    TimerId deadline = 0;
+    int sends = 0;
+    bool address_refused = false;
+    bool socket_opened = false;
+  };
+
+  struct Pool {
+    std::unique_ptr<CurlPool> pool;
+    uint64_t generation = 0;
+  };
+
+  struct Ended {
+    Done done;
+    HttpResult result;
+  };
+
+  // Between the resolver's threads and the loop. `sink` is touched by the loop's thread alone.
+  struct Inbox {
+    absl::Mutex mutex;
+    EventLoop* loop ABSL_GUARDED_BY(mutex) = nullptr;
+    CurlSink* sink = nullptr;
+  };
+
+  // CurlPoolOwner
+  void OnTransferDone(CURL* easy, CURLcode code) override;
+  void OnPoolDue(CurlPool& pool) override;
+
+  // Callbacks of libcurl.
+  static size_t OnHeader(char* data, size_t size, size_t count, void* slot);
+  static size_t OnBody(char* data, size_t size, size_t count, void* slot);
+  static int OnBeforeSend(void* slot, char* to, char* from, int to_port, int from_port);
+  static curl_socket_t OnOpenSocket(void* slot, curlsocktype purpose, curl_sockaddr* address);
+
+  std::unique_ptr<Slot> TakeSlot();
+  Pool MakePool();
+
+  Route* FindRoute(const HttpRequest& request);
+  Host* FindHost(const HttpRequest& request);
+  void StartResolving(Route& route);
+  void OnResolved(const std::string& route_key, ResolveResult result);
+  void OnResolveTimeout(const std::string& route_key);
+  void FailNaming(Route& route, bool timed_out);
+  void SweepRoutes();
+
+  void Enqueue(Transfer& transfer);
+  void Pump();
+  void Start(Transfer& transfer);
+  void SetRequestOptions(Transfer& transfer);
+  void MarkLoaded(Transfer& transfer);
+  // Takes the transfer out of libcurl if it is in, and puts its result on ended_.
+  void End(Transfer& transfer, Cause cause, int code);
+  HttpResult ResultOf(Transfer& transfer, Cause cause, int code);
+  HttpTimings TimingsOf(const Transfer& transfer);
+  void LeaveHost(Transfer& transfer);
+  // Of a transfer that is not in libcurl: puts `result` on ended_, and `transfer` is gone.
+  void Forget(Transfer& transfer, HttpResult result);
+
+  void ScheduleTurn();
+  void Turn();
+
+  EventLoop& loop_;
+  const CurlSinkOptions options_;
+  Resolver& resolver_;
+  std::shared_ptr<const AddressRules> rules_;
+  CurlSinkMetrics metrics_;
+  const std::shared_ptr<Inbox> inbox_;
+
+  std::vector<Pool> pools_;
+  std::vector<std::unique_ptr<CurlPool>> retired_;  // no new transfers; gone when theirs have ended
+  std::vector<CurlPool*> due_;
+  std::vector<std::unique_ptr<Slot>> free_slots_;
+  absl::flat_hash_map<std::string, std::unique_ptr<Route>> routes_;
+  absl::flat_hash_map<std::string, std::unique_ptr<Host>> hosts_;
+  absl::flat_hash_map<HttpRequestId, std::unique_ptr<Transfer>> transfers_;
+  std::deque<HttpRequestId> queue_;
+  std::deque<Ended> ended_;
+  size_t active_ = 0;
+  HttpRequestId next_id_ = 1;
+  uint64_t next_alias_ = 1;
+  uint64_t next_generation_ = 1;
+  TimerId turn_timer_ = 0;
+  TimerId sweep_timer_ = 0;
+};
+
+}  // namespace postrider::internal

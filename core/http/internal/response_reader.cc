@@ -1,0 +1,81 @@
+#include "core/http/internal/response_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+
+namespace postrider::internal {
+namespace {
+
+constexpr size_t kFieldsKept = 4;
+constexpr size_t kFieldBytesMax = 128;
+
+// "HTTP/1.1 200 OK" -> 200; 0 for anything else.
+int StatusOf(absl::string_view line) {
+  const size_t space = line.find(' ');
+  int status = 0;
+  if (!absl::StartsWith(line, "HTTP/") || space == absl::string_view::npos) return 0;
+  const absl::string_view code = line.substr(space + 1, 3);
+  return code.size() == 3 && absl::SimpleAtoi(code, &status) && status >= 100 ? status : 0;
+}
+
+bool IsInterim(int status) { return status >= 100 && status <= 199 && status != 101; }
+
+}  // namespace
+
+void ResponseReader::Start(const ResponseLimits& limits) {
+  *this = ResponseReader();
+  limits_ = limits;
+}
+
+bool ResponseReader::OnHeaderLine(absl::string_view line) {
+  header_bytes_ += line.size();
+  ++header_lines_;
+  if (header_bytes_ > limits_.header_bytes_max || header_lines_ > limits_.header_lines_max) {
+    too_large_ = true;
+    return false;
+  }
+  if (head_done_) return true;  // a trailer
+  const absl::string_view text = absl::StripTrailingAsciiWhitespace(line);
+  if (!in_head_) {
+    status_ = StatusOf(text);
+    in_head_ = true;
+  } else if (!text.empty()) {
+    OnField(text);
+  } else {
+    in_head_ = false;
+    if (IsInterim(status_)) {
+      status_ = 0;
+      retry_after_.clear();
+      date_.reset();
+    } else {
+      head_done_ = status_ != 0;
+    }
+  }
+  return true;
+}
+
+void ResponseReader::OnField(absl::string_view line) {
+  const size_t colon = line.find(':');
+  if (colon == absl::string_view::npos) return;
+  const absl::string_view name = line.substr(0, colon);
+  const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
+  if (value.size() > kFieldBytesMax) return;
+  if (absl::EqualsIgnoreCase(name, "retry-after") && retry_after_.size() < kFieldsKept) {
+    retry_after_.emplace_back(value);
+  } else if (absl::EqualsIgnoreCase(name, "date")) {
+    date_ = std::string(value);
+  }
+}
+
+bool ResponseReader::OnBody(absl::string_view bytes) {
+  const size_t room = limits_.body_bytes_max - body_.size();
+  const absl::string_view kept = bytes.substr(0, room);
+  body_.append(kept.data(), kept.size());
+  return bytes.size() <= room;
+}
+
+}  // namespace postrider::internal
