@@ -2,9 +2,12 @@
 # Sourced by the scripts that people run: says each step with the time since the script began, and
 # keeps long commands quiet while it shows that they still work.
 
-# say TEXT...: one line on standard output, behind the seconds since the script's start.
+# When the first of the scripts that call each other began.
+export PROGRESS_BEGIN=${PROGRESS_BEGIN:-$EPOCHSECONDS}
+
+# say TEXT...: one line on standard output, behind the seconds since the beginning.
 say() {
-  printf '[%4d s] %s\n' "$SECONDS" "$*"
+  printf '[%4d s] %s\n' "$((EPOCHSECONDS - PROGRESS_BEGIN))" "$*"
 }
 
 # die TEXT...: the script's name and the reason on standard error, then exit status 1.
