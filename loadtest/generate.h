@@ -1,0 +1,58 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "loadtest/plan.h"
+
+namespace postrider::loadtest {
+
+struct GenerateOptions {
+  std::string brokers;
+  std::string properties;       // "name=value,..." for the producer
+  std::string file;             // instead of Kafka: a line of JSON an event
+  std::string ledger_file;      // empty: none
+  uint64_t seed = 1;
+  uint64_t first = 0;           // number of the first event
+  uint64_t events = 0;          // 0: until the seconds are over
+  double seconds = 0;           // 0: until the events are out
+  double rate = 0;              // events per second; 0: as fast as Kafka takes them
+  uint32_t size_min = 500;
+  uint32_t size_max = 900;
+  int partitions = 1;           // of a topic that is created
+  bool create_topics = false;
+};
+
+struct GenerateResult {
+  uint64_t events = 0;
+  uint64_t acknowledged = 0;
+  double seconds = 0;
+};
+
+// Produces the events of a seed to the plan's source topics, paced, and writes down each one that
+// all in-sync replicas acknowledged. It ends early when `stop` is set; what is out then is still
+// waited for. Kafka may be away for as long as it likes; the queue is bounded.
+absl::StatusOr<GenerateResult> Generate(const Plan& plan, const GenerateOptions& options,
+                                        const std::atomic<bool>& stop);
+
+// Creates the plan's source topics and waits until they can be used.
+absl::Status CreateSourceTopics(const Plan& plan, const std::string& brokers, int partitions);
+
+struct PublishOptions {
+  std::string brokers;
+  std::string properties;
+  std::string topic;
+  std::string key;
+  std::vector<std::pair<std::string, std::string>> headers;
+  bool create_topic = false;
+};
+// Publishes each line of standard input as one record, prints "partition offset" for each once it
+// is acknowledged, and fails when one is not.
+absl::Status Publish(const PublishOptions& options);
+
+}  // namespace postrider::loadtest

@@ -1,0 +1,146 @@
+#include "loadtest/internal/rest_client.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include <curl/curl.h>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace postrider::loadtest::internal {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+constexpr std::chrono::seconds kTryFor{60};
+
+struct EasyFree {
+  void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
+};
+struct MultiFree {
+  void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
+};
+struct ListFree {
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+
+struct Call {
+  std::unique_ptr<CURL, EasyFree> easy;
+  std::unique_ptr<curl_slist, ListFree> headers;
+  size_t index = 0;
+  RestRequest request;
+  std::string answer;
+  SteadyClock::time_point give_up;
+};
+
+size_t Collect(char* bytes, size_t size, size_t count, void* into) {
+  static_cast<std::string*>(into)->append(bytes, size * count);
+  return size * count;
+}
+
+void Prepare(const std::string& url, Call* call) {
+  CURL* easy = call->easy.get();
+  curl_easy_reset(easy);
+  call->answer.clear();
+  curl_slist* headers = curl_slist_append(nullptr, "content-type: application/json");
+  headers = curl_slist_append(headers, "expect:");
+  headers = curl_slist_append(headers,
+                              absl::StrCat("authorization: Bearer ", call->request.key).c_str());
+  call->headers.reset(headers);
+  curl_easy_setopt(easy, CURLOPT_URL, absl::StrCat(url, call->request.path).c_str());
+  curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->request.method.c_str());
+  if (!call->request.body.empty()) {
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, static_cast<long>(call->request.body.size()));
+    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->request.body.c_str());
+  }
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
+  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Collect);
+  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &call->answer);
+  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+  curl_easy_setopt(easy, CURLOPT_PROXY, "");
+  curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, 60000L);
+  curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
+}
+
+}  // namespace
+
+absl::Status RestClient::RunAll(
+    size_t count, const std::function<RestRequest(size_t)>& make,
+    const std::function<absl::Status(size_t, int, absl::string_view)>& take) {
+  std::unique_ptr<CURLM, MultiFree> multi(curl_multi_init());
+  std::vector<std::unique_ptr<Call>> calls;
+  struct Waiting {
+    Call* call;
+    SteadyClock::time_point due;
+  };
+  std::deque<Waiting> waiting;
+  std::vector<Call*> idle;
+  for (int i = 0; i < parallel_; ++i) {
+    calls.push_back(std::make_unique<Call>());
+    calls.back()->easy.reset(curl_easy_init());
+    idle.push_back(calls.back().get());
+  }
+  absl::Status failed;
+  size_t next = 0;
+  size_t done = 0;
+  const auto start = [&](Call* call) {
+    Prepare(url_, call);
+    curl_multi_add_handle(multi.get(), call->easy.get());
+  };
+  while (done < count && failed.ok()) {
+    while (!idle.empty() && next < count) {
+      Call* call = idle.back();
+      idle.pop_back();
+      call->index = next++;
+      call->request = make(call->index);
+      call->give_up = SteadyClock::now() + kTryFor;
+      start(call);
+    }
+    while (!waiting.empty() && waiting.front().due <= SteadyClock::now()) {
+      start(waiting.front().call);
+      waiting.pop_front();
+    }
+    int running = 0;
+    curl_multi_perform(multi.get(), &running);
+    int left = 0;
+    bool progress = false;
+    while (CURLMsg* message = curl_multi_info_read(multi.get(), &left)) {
+      if (message->msg != CURLMSG_DONE) continue;
+      progress = true;
+      Call* call = nullptr;
+      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &call);
+      const CURLcode code = message->data.result;
+      long status = 0;
+      curl_easy_getinfo(call->easy.get(), CURLINFO_RESPONSE_CODE, &status);
+      curl_multi_remove_handle(multi.get(), call->easy.get());
+      const bool again = code == CURLE_COULDNT_CONNECT ||
+                         (code == CURLE_OK && (status == 429 || status == 503));
+      if (again && SteadyClock::now() < call->give_up) {
+        waiting.push_back({call, SteadyClock::now() + std::chrono::milliseconds(250)});
+        continue;
+      }
+      absl::Status taken =
+          code != CURLE_OK
+              ? absl::UnavailableError(curl_easy_strerror(code))
+              : take(call->index, static_cast<int>(status), call->answer);
+      if (!taken.ok() && failed.ok()) {
+        failed = absl::Status(taken.code(),
+                              absl::StrCat("loadtest: ", call->request.method, " ",
+                                           call->request.path, ": ", taken.message()));
+      }
+      ++done;
+      idle.push_back(call);
+    }
+    if (!progress) curl_multi_poll(multi.get(), nullptr, 0, 20, nullptr);
+  }
+  for (const std::unique_ptr<Call>& call : calls) {
+    curl_multi_remove_handle(multi.get(), call->easy.get());
+  }
+  return failed;
+}
+
+}  // namespace postrider::loadtest::internal
