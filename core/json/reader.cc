@@ -151,8 +151,10 @@ const char* FindElement(const char* at, const char* end, size_t index) {
 
 }  // namespace
 
+bool IsUtf8(absl::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
+
 JsonProof ProveJson(absl::string_view text, size_t* fault_offset) {
-  if (!simdjson::validate_utf8(text.data(), text.size())) {
+  if (!IsUtf8(text)) {
     if (fault_offset != nullptr) *fault_offset = FirstBadUtf8(text);
     return JsonProof::kNotUtf8;
   }

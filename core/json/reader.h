@@ -24,6 +24,8 @@ enum class JsonProof {
   kTooDeep,  // arrays and objects more than kJsonDepthMax deep
 };
 
+bool IsUtf8(absl::string_view text);
+
 // Whether `text` is exactly one valid UTF-8 JSON value by the grammar of RFC 8259, scalars too, with white space around it.
 // The grammar alone rules: repeated names, \u0000, escapes of lone surrogates and numbers of any size
 // (1e999, 40 digits) are proven, for nothing here interprets them. Neither recursion nor allocation.

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
 #include "core/stream/function.h"
 #include "tests/fakes/manual_clock.h"
@@ -72,7 +73,7 @@ class FakeTaskContext final : public TaskContext {
   size_t refused() const { return refused_; }
   const std::vector<int64_t>& completed() const { return completed_; }
   bool IsCompleted(int64_t offset) const {
-    return std::find(completed_.begin(), completed_.end(), offset) != completed_.end();
+    return completed_set_.contains(offset);
   }
   const absl::optional<absl::Status>& failure() const { return failure_; }
 
@@ -137,7 +138,7 @@ class FakeTaskContext final : public TaskContext {
   uint64_t epoch() const override { return epoch_; }
   int64_t incarnation_ms() const override { return incarnation_ms_; }
   void Complete(int64_t offset) override {
-    EXPECT_FALSE(IsCompleted(offset)) << "offset " << offset << " completed twice";
+    EXPECT_TRUE(completed_set_.insert(offset).second) << "offset " << offset << " completed twice";
     completed_.push_back(offset);
   }
   bool Emit(AppendRecord&& record, LogProducer::AppendDone&& done) override {
@@ -176,6 +177,7 @@ class FakeTaskContext final : public TaskContext {
   size_t refused_ = 0;
   std::vector<Emitted> emitted_;
   std::vector<int64_t> completed_;
+  absl::flat_hash_set<int64_t> completed_set_;
   std::map<std::pair<std::string, uint32_t>, MonotonicTime> timers_;
   absl::optional<absl::Status> failure_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

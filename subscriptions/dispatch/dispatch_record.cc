@@ -1,0 +1,173 @@
+#include "subscriptions/dispatch/dispatch_record.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/bytes.h"
+#include "core/crypto/digest.h"
+
+namespace postrider::subscriptions {
+namespace {
+
+constexpr uint8_t kVersion = 1;
+constexpr absl::string_view kMessagePrefix = "msg_";
+
+IdBytes FirstHalf(const Sha256Digest& digest) {
+  IdBytes bytes;
+  std::copy_n(digest.begin(), bytes.size(), bytes.begin());
+  return bytes;
+}
+
+absl::string_view View(const IdBytes& bytes) {
+  return absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+IdBytes ReadId(ByteReader& reader) {
+  IdBytes bytes{};
+  const absl::string_view raw = reader.Raw(bytes.size());
+  if (raw.size() == bytes.size()) {
+    std::copy_n(reinterpret_cast<const uint8_t*>(raw.data()), bytes.size(), bytes.begin());
+  }
+  return bytes;
+}
+
+uint32_t ReadU32(ByteReader& reader, bool* fits) {
+  const uint64_t value = reader.Varint();
+  if (value > UINT32_MAX) *fits = false;
+  return static_cast<uint32_t>(value);
+}
+
+absl::Status Unreadable(absl::string_view why) {
+  return absl::DataLossError(absl::StrCat("dispatch record: ", why));
+}
+
+// Version 1: u8 version | flags (1: has a department) | identity | customer | message id | event id, type, tenant,
+// department | times | xids; then the data to the end.
+void AppendFields(const DispatchRecord& record, ByteWriter& out) {
+  const MessageIdentity& identity = record.identity;
+  out.U8(kVersion);
+  out.U8(record.department ? 1 : 0);
+  out.String(identity.source_topic);
+  out.Zigzag(identity.source_partition);
+  out.Zigzag(identity.incarnation_ms);
+  out.Zigzag(identity.source_offset);
+  out.Raw(identity.endpoint.view());
+  out.Varint(identity.projection);
+  out.Varint(identity.replay);
+  out.Raw(record.customer.view());
+  out.Raw(View(record.message_id));
+  out.String(record.event_id);
+  out.String(record.type);
+  out.String(record.tenant);
+  if (record.department) out.String(*record.department);
+  out.Zigzag(MillisSinceEpoch(record.event_time));
+  out.Zigzag(MillisSinceEpoch(record.dispatch_time));
+  out.Varint(record.endpoint_xid);
+  out.Varint(record.grants_xid);
+}
+
+}  // namespace
+
+IdBytes MessageIdentity::Digest() const {
+  ByteWriter bytes;
+  bytes.String(source_topic);
+  bytes.Zigzag(source_partition);
+  bytes.Zigzag(incarnation_ms);
+  bytes.Zigzag(source_offset);
+  bytes.Raw(endpoint.view());
+  bytes.Varint(projection);
+  bytes.Varint(replay);
+  return FirstHalf(Sha256(bytes.bytes()));
+}
+
+IdBytes MakeMessageId(const MessageIdentity& identity, absl::string_view given_event_id) {
+  ByteWriter bytes;
+  bytes.String(identity.source_topic);
+  // Two forms that no event id can make equal: a given id, or the place in the log.
+  if (given_event_id.empty()) {
+    bytes.U8(1);
+    bytes.Zigzag(identity.source_partition);
+    bytes.Zigzag(identity.incarnation_ms);
+    bytes.Zigzag(identity.source_offset);
+  } else {
+    bytes.U8(0);
+    bytes.String(given_event_id);
+  }
+  bytes.Raw(identity.endpoint.view());
+  bytes.Varint(identity.projection);
+  return FirstHalf(Sha256(bytes.bytes()));
+}
+
+std::string FormatMessageId(const IdBytes& id) {
+  return absl::StrCat(kMessagePrefix, EncodeBase32(View(id)));
+}
+
+std::string EncodeDispatchRecord(const DispatchRecord& record) {
+  ByteWriter out;
+  AppendFields(record, out);
+  out.Raw(record.data);
+  return out.Take();
+}
+
+absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes) {
+  ByteReader in(bytes);
+  const uint8_t version = in.U8();
+  if (!in.ok()) return Unreadable("empty");
+  if (version != kVersion) {
+    return Unreadable(absl::StrCat("version ", version, ", this reads ", kVersion));
+  }
+  const uint8_t flags = in.U8();
+  if (flags > 1) return Unreadable("unknown flags");
+  DispatchRecord record;
+  MessageIdentity& identity = record.identity;
+  bool fits = true;
+  identity.source_topic = std::string(in.String());
+  const int64_t partition = in.Zigzag();
+  if (partition < 0 || partition > INT32_MAX) fits = false;
+  identity.source_partition = static_cast<int32_t>(partition);
+  identity.incarnation_ms = in.Zigzag();
+  identity.source_offset = in.Zigzag();
+  identity.endpoint = EndpointId(ReadId(in));
+  identity.projection = ReadU32(in, &fits);
+  identity.replay = ReadU32(in, &fits);
+  record.customer = CustomerId(ReadId(in));
+  record.message_id = ReadId(in);
+  record.event_id = std::string(in.String());
+  record.type = std::string(in.String());
+  record.tenant = std::string(in.String());
+  if (flags == 1) record.department = std::string(in.String());
+  record.event_time = WallTimeFromMillis(in.Zigzag());
+  record.dispatch_time = WallTimeFromMillis(in.Zigzag());
+  record.endpoint_xid = in.Varint();
+  record.grants_xid = in.Varint();
+  if (!in.ok()) return Unreadable("cut off");
+  if (!fits || identity.source_offset < 0) return Unreadable("a number is out of range");
+  if (in.rest().empty()) return Unreadable("no data");
+  // A varint can be written longer than it needs: only what Encode writes is taken.
+  ByteWriter again;
+  AppendFields(record, again);
+  if (again.bytes().size() + in.rest().size() != bytes.size()) {
+    return Unreadable("a number is padded");
+  }
+  record.data = std::string(in.rest());
+  return record;
+}
+
+TopicSpec DispatchTopic(absl::string_view prefix, absl::string_view pool, int32_t key_groups,
+                        int16_t replication) {
+  TopicSpec spec;
+  spec.name = absl::StrCat(prefix, "dispatch.", pool);
+  spec.partitions = key_groups;
+  spec.replication = replication;
+  spec.settings = {{"cleanup.policy", "delete"},
+                   {"retention.ms", "-1"},
+                   {"retention.bytes", "-1"},
+                   {"max.message.bytes", "2097152"},
+                   {"min.insync.replicas", replication >= 3 ? "2" : "1"},
+                   {"unclean.leader.election.enable", "false"}};
+  return spec;
+}
+
+}  // namespace postrider::subscriptions

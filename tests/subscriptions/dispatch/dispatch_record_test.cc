@@ -1,0 +1,192 @@
+#include "subscriptions/dispatch/dispatch_record.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "core/base/random.h"
+
+namespace postrider::subscriptions {
+namespace {
+
+IdBytes BytesOf(uint8_t first) {
+  IdBytes bytes{};
+  bytes[0] = first;
+  bytes[15] = 7;
+  return bytes;
+}
+
+DispatchRecord Example() {
+  DispatchRecord record;
+  record.identity.source_topic = "events.order.created";
+  record.identity.source_partition = 3;
+  record.identity.incarnation_ms = 1'700'000'000'123;
+  record.identity.source_offset = 98'765'432'100;
+  record.identity.endpoint = EndpointId(BytesOf(1));
+  record.identity.projection = 0;
+  record.identity.replay = 2;
+  record.customer = CustomerId(BytesOf(2));
+  record.message_id = MakeMessageId(record.identity, "e-1");
+  record.event_id = "e-1";
+  record.type = "order.created";
+  record.tenant = "t1";
+  record.department = "d1";
+  record.event_time = WallTimeFromMillis(-5);
+  record.dispatch_time = WallTimeFromMillis(1'800'000'000'000);
+  record.endpoint_xid = UINT64_MAX;
+  record.grants_xid = 12;
+  record.data = R"({"a":1})";
+  return record;
+}
+
+void ExpectEqual(const DispatchRecord& a, const DispatchRecord& b) {
+  EXPECT_EQ(a.identity, b.identity);
+  EXPECT_EQ(a.customer, b.customer);
+  EXPECT_EQ(a.message_id, b.message_id);
+  EXPECT_EQ(a.event_id, b.event_id);
+  EXPECT_EQ(a.type, b.type);
+  EXPECT_EQ(a.tenant, b.tenant);
+  EXPECT_EQ(a.department, b.department);
+  EXPECT_EQ(a.event_time, b.event_time);
+  EXPECT_EQ(a.dispatch_time, b.dispatch_time);
+  EXPECT_EQ(a.endpoint_xid, b.endpoint_xid);
+  EXPECT_EQ(a.grants_xid, b.grants_xid);
+  EXPECT_EQ(a.data, b.data);
+}
+
+TEST(DispatchRecordTest, DecodesWhatItEncodes) {
+  DispatchRecord record = Example();
+  auto decoded = DecodeDispatchRecord(EncodeDispatchRecord(record));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectEqual(*decoded, record);
+
+  record.department = absl::nullopt;
+  record.data = std::string("\"\0\"", 3);
+  record.identity.source_offset = 0;
+  record.event_id.clear();
+  decoded = DecodeDispatchRecord(EncodeDispatchRecord(record));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectEqual(*decoded, record);
+
+  record.department = "";  // not the same as none
+  decoded = DecodeDispatchRecord(EncodeDispatchRecord(record));
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  ExpectEqual(*decoded, record);
+}
+
+TEST(DispatchRecordTest, EndsWithTheDataAlone) {
+  const DispatchRecord record = Example();
+  const std::string bytes = EncodeDispatchRecord(record);
+  EXPECT_EQ(bytes.substr(bytes.size() - record.data.size()), record.data);
+}
+
+TEST(DispatchRecordTest, RefusesEveryCutShortOfItsData) {
+  const DispatchRecord record = Example();
+  const std::string bytes = EncodeDispatchRecord(record);
+  for (size_t size = 0; size <= bytes.size() - record.data.size(); ++size) {
+    const auto decoded = DecodeDispatchRecord(absl::string_view(bytes).substr(0, size));
+    EXPECT_EQ(decoded.status().code(), absl::StatusCode::kDataLoss) << size;
+  }
+}
+
+TEST(DispatchRecordTest, RefusesANewerVersionAndUnknownFlags) {
+  std::string bytes = EncodeDispatchRecord(Example());
+  bytes[0] = 2;
+  EXPECT_EQ(DecodeDispatchRecord(bytes).status().message(),
+            "dispatch record: version 2, this reads 1");
+  bytes[0] = 1;
+  bytes[1] = 2;
+  EXPECT_EQ(DecodeDispatchRecord(bytes).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// Total over any bytes, and one text per record: what decodes encodes to the same bytes again.
+TEST(DispatchRecordTest, MutatedBytesAreRefusedOrRoundTrip) {
+  const std::string seed_bytes = EncodeDispatchRecord(Example());
+  Random random(41);
+  int decoded_count = 0;
+  for (int round = 0; round < 100'000; ++round) {
+    std::string bytes = seed_bytes;
+    for (uint64_t edits = 1 + random.Below(4); edits-- > 0;) {
+      const size_t at = random.Below(bytes.size());
+      switch (random.Below(3)) {
+        case 0: bytes[at] = static_cast<char>(random.Next()); break;
+        case 1: bytes.insert(at, 1, static_cast<char>(random.Next())); break;
+        default: bytes.erase(at, 1 + random.Below(3)); break;
+      }
+    }
+    const auto decoded = DecodeDispatchRecord(bytes);
+    if (!decoded.ok()) {
+      ASSERT_EQ(decoded.status().code(), absl::StatusCode::kDataLoss);
+      continue;
+    }
+    ++decoded_count;
+    ASSERT_EQ(EncodeDispatchRecord(*decoded), bytes) << "seed 41, round " << round;
+  }
+  EXPECT_GT(decoded_count, 1'000);
+}
+
+TEST(MessageIdentityTest, EveryFieldTellsApart) {
+  const MessageIdentity base = Example().identity;
+  std::vector<MessageIdentity> all(8, base);
+  all[1].source_topic += "x";
+  all[2].source_partition = 4;
+  all[3].incarnation_ms += 1;
+  all[4].source_offset += 1;
+  all[5].endpoint = EndpointId(BytesOf(9));
+  all[6].projection = 1;
+  all[7].replay = 3;
+  std::set<IdBytes> digests;
+  for (const MessageIdentity& identity : all) digests.insert(identity.Digest());
+  EXPECT_EQ(digests.size(), all.size());
+  EXPECT_EQ(base.Digest(), Example().identity.Digest());
+}
+
+TEST(MessageIdTest, IsThatOfTheGivenIdOrOfThePlaceInTheLog) {
+  const MessageIdentity base = Example().identity;
+  MessageIdentity elsewhere = base;
+  elsewhere.source_offset = 5;
+  elsewhere.source_partition = 0;
+  elsewhere.incarnation_ms = 1;
+  elsewhere.replay = 9;
+  // A given id is the same message wherever and however often it is published or replayed.
+  EXPECT_EQ(MakeMessageId(base, "e-1"), MakeMessageId(elsewhere, "e-1"));
+  EXPECT_NE(MakeMessageId(base, "e-1"), MakeMessageId(base, "e-2"));
+  EXPECT_NE(MakeMessageId(base, ""), MakeMessageId(elsewhere, ""));
+  MessageIdentity replayed = base;
+  replayed.replay = 77;
+  EXPECT_EQ(MakeMessageId(base, ""), MakeMessageId(replayed, ""));
+  MessageIdentity other = base;
+  other.endpoint = EndpointId(BytesOf(9));
+  EXPECT_NE(MakeMessageId(base, "e-1"), MakeMessageId(other, "e-1"));
+  other = base;
+  other.source_topic = "events.order.deleted";
+  EXPECT_NE(MakeMessageId(base, "e-1"), MakeMessageId(other, "e-1"));
+}
+
+TEST(MessageIdTest, IsStableForEver) {
+  // Receivers drop repeats by it, over upgrades too.
+  const std::string id = FormatMessageId(MakeMessageId(Example().identity, "e-1"));
+  EXPECT_EQ(id.size(), 30u);
+  EXPECT_EQ(id, "msg_7hcy2a35kvpsgnw7fwh8gvsdvd");
+  EXPECT_EQ(FormatMessageId(MakeMessageId(Example().identity, "")), "msg_1k71t22a2hs61rp7bez5q0r2ke");
+}
+
+TEST(DispatchTopicTest, HasAPartitionPerKeyGroupAndNoTimeLimit) {
+  const TopicSpec spec = DispatchTopic("postrider.", "default", 64, 3);
+  EXPECT_EQ(spec.name, "postrider.dispatch.default");
+  EXPECT_EQ(spec.partitions, 64);
+  EXPECT_EQ(spec.replication, 3);
+  const auto has = [&spec](const char* name, const char* value) {
+    return std::find(spec.settings.begin(), spec.settings.end(),
+                     std::pair<std::string, std::string>(name, value)) != spec.settings.end();
+  };
+  EXPECT_TRUE(has("retention.ms", "-1"));
+  EXPECT_TRUE(has("cleanup.policy", "delete"));
+  EXPECT_TRUE(has("min.insync.replicas", "2"));
+}
+
+}  // namespace
+}  // namespace postrider::subscriptions
