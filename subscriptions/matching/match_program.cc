@@ -1,0 +1,34 @@
+#include "subscriptions/matching/match_program.h"
+
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "subscriptions/matching/match_function.h"
+
+namespace postrider::subscriptions {
+
+MatchProgram::MatchProgram(MatchProgramOptions options, std::unique_ptr<JsonDecoder> decoder,
+                           MatchMetrics& metrics)
+    : options_(std::move(options)), decoder_(std::move(decoder)), metrics_(metrics) {}
+
+MatchProgram::~MatchProgram() { POSTRIDER_CHECK(open_.empty()); }
+
+std::unique_ptr<KeyedProcessFunction> MatchProgram::CreateFunction(const TopicPartition&) {
+  return std::make_unique<MatchFunction>(*this);
+}
+
+void MatchProgram::SetSnapshot(std::shared_ptr<const Snapshot> snapshot,
+                               std::shared_ptr<const MatchIndex> index) {
+  POSTRIDER_CHECK(snapshot != nullptr && index != nullptr);
+  snapshot_ = std::move(snapshot);
+  index_ = std::move(index);
+  ++snapshot_number_;
+  // A copy: a function whose task fails is closed later, but nothing here relies on that.
+  const std::vector<MatchFunction*> open(open_.begin(), open_.end());
+  for (MatchFunction* function : open) {
+    if (open_.contains(function)) function->OnSnapshot();
+  }
+}
+
+}  // namespace postrider::subscriptions
