@@ -22,7 +22,7 @@
 // The SQL by which the API reads and writes desired state. Every call runs in a transaction that
 // was begun with one of the three settings below, which row-level security reads; besides, every
 // statement names the customer. A row of another customer, a deleted one and one that never was are
-// all kNotFound. Callbacks run on the transaction's loop.
+// all kNotFound. The transaction outlives the call's callback, which runs on its loop.
 namespace postrider::subscriptions {
 
 // A request of this customer.

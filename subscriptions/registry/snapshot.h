@@ -49,8 +49,8 @@ class SnapshotBuilder;
 // Immutable; shared between threads by shared_ptr<const Snapshot>. Deleted rows are absent, and so
 // is what hangs on them (a deleted endpoint's subscriptions, a deleted customer's endpoints).
 //
-// Size: at most 200 bytes per subscription of up to ten strings, beside each distinct string once,
-// each endpoint (its settings) once, each grant in about 40 bytes.
+// Size: 48 bytes per subscription and 4 for each string that it names, beside each distinct string,
+// endpoint and customer once, and 16 bytes per grant.
 class Snapshot {
  public:
   struct Contents;
@@ -116,12 +116,16 @@ class Snapshot {
 };
 
 // Makes a snapshot from rows: of all of them, or of another snapshot and those that changed. The
-// order of the calls does not matter, except that the last one for a row counts.
+// order of the calls does not matter, except that the last one for a row counts. Building goes
+// over the whole of it, in some ten milliseconds for 50,000 subscriptions.
 // Threads: owned by one.
 class SnapshotBuilder {
  public:
-  // Null: from nothing.
-  explicit SnapshotBuilder(std::shared_ptr<const Snapshot> base = nullptr);
+  enum class Start { kContentsOfPrevious, kNothing };
+
+  // Version numbers go on from `previous`; null: they begin. The rows go on from it or from nothing.
+  explicit SnapshotBuilder(std::shared_ptr<const Snapshot> previous = nullptr,
+                           Start start = Start::kContentsOfPrevious);
   ~SnapshotBuilder();
 
   void PutCustomer(CustomerId id, uint64_t generation, uint64_t changed_xid);
@@ -137,13 +141,13 @@ class SnapshotBuilder {
 
   // Nothing was put or removed.
   bool unchanged() const;
-  // Once. Without a change the contents are the base's.
+  // Once. Without a change the contents are those of the previous one.
   std::shared_ptr<const Snapshot> Build(PgSnapshot pg_snapshot, WallTime confirmed_at,
                                         std::string origin);
 
  private:
   struct Delta;
-  std::shared_ptr<const Snapshot> base_;
+  std::shared_ptr<const Snapshot> previous_;
   std::unique_ptr<Delta> delta_;
 };
 

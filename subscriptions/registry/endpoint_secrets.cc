@@ -1,0 +1,84 @@
+#include "subscriptions/registry/endpoint_secrets.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/bytes.h"
+#include "core/base/status_macros.h"
+
+namespace postrider::subscriptions {
+namespace {
+
+constexpr uint8_t kVersion = 1;
+
+// What the sealed value is bound to. The views live as long as this.
+struct Place {
+  std::string row;
+  std::string customer;
+
+  Place(CustomerId customer_id, EndpointId endpoint)
+      : row(endpoint.ToUuid()), customer(customer_id.ToUuid()) {}
+  SealContext context() const { return {"endpoints", "secrets_sealed", row, customer}; }
+};
+
+}  // namespace
+
+absl::StatusOr<std::string> SealEndpointSecrets(const KeyRing& keys, CustomerId customer,
+                                                EndpointId endpoint,
+                                                const std::vector<EndpointSecret>& secrets) {
+  if (secrets.empty() || secrets.size() > kEndpointSecretsMax) {
+    return absl::InvalidArgumentError("registry: an endpoint has 1 to 8 secrets");
+  }
+  ByteWriter writer;
+  writer.U8(kVersion);
+  writer.Varint(secrets.size());
+  for (const EndpointSecret& secret : secrets) {
+    writer.String(secret.secret);
+    writer.Zigzag(MillisSinceEpoch(secret.created_at));
+    writer.U8(secret.expires_at ? 1 : 0);
+    if (secret.expires_at) writer.Zigzag(MillisSinceEpoch(*secret.expires_at));
+  }
+  const Place place(customer, endpoint);
+  return keys.Seal(writer.bytes(), place.context());
+}
+
+absl::StatusOr<std::vector<EndpointSecret>> OpenEndpointSecrets(const KeyRing& keys,
+                                                                CustomerId customer,
+                                                                EndpointId endpoint,
+                                                                absl::string_view sealed) {
+  const Place place(customer, endpoint);
+  ASSIGN_OR_RETURN(const std::string plain, keys.Open(sealed, place.context()));
+  ByteReader reader(plain);
+  const bool known = reader.U8() == kVersion;
+  const uint64_t count = reader.Varint();
+  std::vector<EndpointSecret> secrets;
+  if (known && count >= 1 && count <= kEndpointSecretsMax) {
+    for (uint64_t i = 0; i < count && reader.ok(); ++i) {
+      EndpointSecret secret;
+      secret.secret = std::string(reader.String());
+      secret.created_at = WallTimeFromMillis(reader.Zigzag());
+      if (reader.U8() != 0) secret.expires_at = WallTimeFromMillis(reader.Zigzag());
+      secrets.push_back(std::move(secret));
+    }
+  }
+  if (secrets.empty() || !reader.done()) {
+    return absl::DataLossError("registry: an endpoint's secrets have a form that is not known");
+  }
+  return secrets;
+}
+
+std::vector<EndpointSecret> RotateSecrets(std::vector<EndpointSecret> secrets, std::string fresh,
+                                          WallTime now, std::chrono::seconds overlap) {
+  std::vector<EndpointSecret> rotated;
+  rotated.push_back({std::move(fresh), now, absl::nullopt});
+  const WallTime end = now + overlap;
+  for (EndpointSecret& secret : secrets) {
+    secret.expires_at = secret.expires_at ? std::min(*secret.expires_at, end) : end;
+    if (secret.active(now) && rotated.size() < kEndpointSecretsMax) {
+      rotated.push_back(std::move(secret));
+    }
+  }
+  return rotated;
+}
+
+}  // namespace postrider::subscriptions

@@ -1,0 +1,19 @@
+#pragma once
+
+#include "absl/strings/string_view.h"
+#include "core/postgres/result.h"
+#include "subscriptions/registry/endpoint.h"
+#include "subscriptions/registry/subscription.h"
+
+// How rows become values; what the repository and the loader share.
+namespace postrider::subscriptions::internal {
+
+// What ReadEndpoint and ReadSubscription need selected.
+extern const absl::string_view kEndpointColumns;
+extern const absl::string_view kSubscriptionColumns;
+
+// Faults show in row.status().
+Endpoint ReadEndpoint(RowReader& row);
+Subscription ReadSubscription(RowReader& row);
+
+}  // namespace postrider::subscriptions::internal
