@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Creates topics of one replica on a broker; one that exists is left as it is.
 
-    create_topics.py HOST:PORT PARTITIONS TOPIC...
+create_topics.py HOST:PORT PARTITIONS TOPIC...
 """
 
 import struct
@@ -24,7 +24,9 @@ def create_topics(host, port, partitions, topics):
     with wire.Connection(host, port, timeout=TIMEOUT_MS / 1000 + 5) as connection:
         least, most = connection.versions().get(wire.CREATE_TOPICS, (0, -1))
         if not least <= VERSION <= most:
-            raise ConnectionError(f"CreateTopics v{VERSION} is not served (v{least} to v{most} are)")
+            raise ConnectionError(
+                f"CreateTopics v{VERSION} is not served (v{least} to v{most} are)"
+            )
         answer = wire.Reader(connection.ask(wire.CREATE_TOPICS, VERSION, body))
     answer.number("i")  # The throttle time.
     failed = []

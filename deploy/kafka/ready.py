@@ -4,9 +4,9 @@
     ready.py HOST PORT SECONDS [PID]
 
 The broker is ready when its answer names a controller and itself as a broker. With PID the port
-must be that process's, and it gives up at once when the process is gone. Exit status: 0 ready, 1 not
-ready within SECONDS, 2 the process ended. A progress line goes to stderr, rewritten in place on a
-terminal.
+must be that process's, and it gives up at once when the process is gone. Exit status: 0 ready, 1
+not ready within SECONDS, 2 the process ended. A progress line goes to stderr, rewritten in place on
+a terminal.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The little of Kafka's protocol that the stack's scripts speak: requests in the old, plain encoding."""
+"""The little of Kafka's protocol that the stack's scripts speak, in its old plain encoding."""
 
 import socket
 import struct
