@@ -166,9 +166,7 @@ class Tour:
         self.show_batch()
         self.publish_to_kafka()
         self.show_dead_letter()
-        say(
-            "all was seen: verified webhooks, a verified batch, a dead letter polled and acknowledged"
-        )
+        say("all was seen: verified webhooks, a verified batch, a dead letter acknowledged")
         if not self.once:
             self.show_by_hand()
             say("running; new webhooks are shown as they arrive; Ctrl-C ends it")
@@ -361,9 +359,7 @@ class Tour:
         write_private(self.secrets_file, f"{known}{path} {endpoint['secret']}\n")
         subscription = {"endpoint_id": endpoint["id"], "event_types": event_types, "scope": scope}
         subscription = self.api.ask(self.customer, "POST", "/v1/subscriptions", subscription)
-        say(
-            f"{path}: endpoint {endpoint['id']} ({settings['mode']}), subscription {subscription['id']}"
-        )
+        say(f"{path}: {settings['mode']} endpoint {endpoint['id']}, {subscription['id']}")
         return endpoint["id"]
 
     def event(self, event_type="order.created", department=None):
