@@ -40,7 +40,7 @@ enum class HttpFailure : uint8_t {
   kNone,            // there is a status
   kAddressRefused,  // none of the host's addresses may be reached
   kDns,
-  kConnect,
+  kConnect,  // also when connect_timeout ends within the TLS handshake
   kTls,
   kTimeout,
   kReset,     // the connection broke before the answer's head was complete

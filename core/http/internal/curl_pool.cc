@@ -1,5 +1,6 @@
 #include "core/http/internal/curl_pool.h"
 
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -9,6 +10,19 @@
 #include "core/base/log.h"
 
 namespace postrider::internal {
+namespace {
+
+// libcurl takes an idle connection with bytes waiting, or with a reset pending, for alive, and would
+// read those bytes as the answer to its next request. After this it finds the end of the stream.
+void EndIdle(int fd) {
+  constexpr int kReadsMax = 16;
+  char discarded[4'096];
+  for (int i = 0; i < kReadsMax && recv(fd, discarded, sizeof(discarded), MSG_DONTWAIT) > 0; ++i) {
+  }
+  shutdown(fd, SHUT_RDWR);
+}
+
+}  // namespace
 
 CurlPool::CurlPool(EventLoop& loop, const Limits& limits, CurlPoolOwner& owner,
                    Counter& idle_events)
@@ -116,6 +130,7 @@ void CurlPool::OnEvents(int fd, uint32_t events) {
   if (!socket.used) {
     socket.watched = 0;
     loop_.Unwatch(fd);
+    EndIdle(fd);
     idle_events_.Increment();
     return;
   }

@@ -29,8 +29,9 @@ class CurlPoolOwner {
 // One multi handle on the loop: its connections, and the names that it was told.
 //
 // A socket stays watched for reading while its connection idles, which saves two system calls
-// per request; the first event on a socket that no transfer uses ends the watch, so that a
-// receiver that closes its half wakes the loop once.
+// per request; the first event on a socket that no transfer uses ends the watch and the
+// connection, so that a receiver that closes its half wakes the loop once, and one that talks
+// unasked is not heard.
 class CurlPool {
  public:
   struct Limits {

@@ -40,6 +40,13 @@ bool HasHeader(const HttpHeaders& headers, absl::string_view name) {
   });
 }
 
+// Before libcurl has let go of the socket. It tells no time of connecting while TLS is under way.
+bool IsConnected(int fd) {
+  sockaddr_storage peer = {};
+  socklen_t size = sizeof(peer);
+  return fd >= 0 && getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+}
+
 Duration Microseconds(CURL* easy, CURLINFO info) {
   curl_off_t value = 0;
   curl_easy_getinfo(easy, info, &value);
@@ -412,7 +419,7 @@ curl_socket_t CurlSink::OnOpenSocket(void* slot, curlsocktype purpose, curl_sock
   }
   const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
   if (fd < 0) return CURL_SOCKET_BAD;
-  transfer.socket_opened = true;
+  transfer.socket = fd;
   self->sink->MarkLoaded(transfer);
   return fd;
 }
@@ -467,9 +474,8 @@ HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
     CurlEnd end;
     end.code = code;
     end.request_sent = result.request_sent;
-    end.tcp_connected =
-        Microseconds(transfer.slot->easy.get(), CURLINFO_CONNECT_TIME_T) > Duration::zero();
-    end.address_refused = transfer.address_refused && !transfer.socket_opened;
+    end.tcp_connected = result.request_sent || IsConnected(transfer.socket);
+    end.address_refused = transfer.address_refused && transfer.socket < 0;
     end.headers_too_large = transfer.reader.too_large();
     result.failure = FailureOf(end);
     if (code == CURLE_OK) metrics_.unknown_codes.Increment();

@@ -120,7 +120,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
     TimerId deadline = 0;
     int sends = 0;
     bool address_refused = false;
-    bool socket_opened = false;
+    int socket = -1;  // the last one that was opened for it, perhaps closed again
   };
 
   struct Pool {

@@ -1,0 +1,50 @@
+#include "core/http/internal/curl_failure.h"
+
+#include <curl/curl.h>
+
+#include "gtest/gtest.h"
+
+namespace postrider::internal {
+namespace {
+
+// HTTP-11: every code of this libcurl and numbers that it does not have.
+TEST(CurlFailureTest, EveryCodeIsAFailureThatMayBeTriedAgain) {
+  for (int code = 0; code <= 250; ++code) {
+    for (const bool sent : {false, true}) {
+      CurlEnd end;
+      end.code = code;
+      end.request_sent = end.tcp_connected = sent;
+      const HttpFailure failure = FailureOf(end);
+      EXPECT_NE(failure, HttpFailure::kNone) << code;
+      EXPECT_NE(failure, HttpFailure::kAborted) << code;
+      EXPECT_NE(failure, HttpFailure::kAddressRefused) << code;
+      EXPECT_NE(HttpFailureName(failure), "unknown") << code;
+    }
+  }
+}
+
+TEST(CurlFailureTest, TellsThePhasesOfATimeoutApart) {
+  CurlEnd end;
+  end.code = CURLE_OPERATION_TIMEDOUT;
+  EXPECT_EQ(FailureOf(end), HttpFailure::kConnect);
+  end.tcp_connected = true;
+  EXPECT_EQ(FailureOf(end), HttpFailure::kTls);
+  end.request_sent = true;
+  EXPECT_EQ(FailureOf(end), HttpFailure::kTimeout);
+}
+
+TEST(CurlFailureTest, OurOwnReasonsComeFirst) {
+  CurlEnd end;
+  end.code = CURLE_COULDNT_CONNECT;
+  end.address_refused = true;
+  EXPECT_EQ(FailureOf(end), HttpFailure::kAddressRefused);
+  end = CurlEnd();
+  end.code = CURLE_WRITE_ERROR;
+  end.request_sent = true;
+  EXPECT_EQ(FailureOf(end), HttpFailure::kProtocol);
+  end.headers_too_large = true;
+  EXPECT_EQ(FailureOf(end), HttpFailure::kHeadersTooLarge);
+}
+
+}  // namespace
+}  // namespace postrider::internal

@@ -1,0 +1,303 @@
+#include <string>
+#include <vector>
+
+#include "tests/core/http_sink/sink_fixture.h"
+
+namespace postrider {
+namespace {
+
+using tests::CloseConnection;
+using tests::HalfClose;
+using tests::RawSocketStub;
+using tests::ResetConnection;
+using tests::SendBytes;
+using tests::StubAnswer;
+using tests::StubRequest;
+using tests::StubScript;
+using tests::WaitFor;
+
+class SinkAnswersTest : public SinkTest {
+ protected:
+  // The result of one request that is answered by `script`.
+  HttpResult Answered(StubScript script, milliseconds deadline = seconds(10)) {
+    stub_.SetScript([script](const StubRequest&) { return script; });
+    HttpRequest request = Request(stub_.url());
+    request.total_timeout = deadline;
+    return Send(std::move(request));
+  }
+  RawSocketStub stub_{*loop_};
+};
+
+// HTTP-01
+TEST_F(SinkAnswersTest, EveryFinalStatusIsTakenWhateverTheBody) {
+  const std::string bodies[] = {"", "<html>", "{\"broken\"", std::string("\0\xff\x01", 3)};
+  for (const int status : {200, 201, 202, 203, 206, 226, 299, 300, 404, 500, 599, 999}) {
+    for (const std::string& body : bodies) {
+      const HttpResult result = Answered({SendBytes(StubAnswer(status, body))});
+      EXPECT_EQ(result.failure, HttpFailure::kNone) << status;
+      EXPECT_EQ(result.status, status);
+      EXPECT_EQ(result.body_excerpt, body);
+      EXPECT_FALSE(result.body_cut);
+    }
+  }
+  EXPECT_EQ(Answered({SendBytes("HTTP/1.1 204 No\r\n\r\n")}).status, 204);
+  EXPECT_EQ(Answered({SendBytes(StubAnswer(205))}).status, 205);
+  // 199 is interim, and nothing follows it.
+  const HttpResult interim =
+      Answered({SendBytes("HTTP/1.1 199 X\r\n\r\n"), CloseConnection()});
+  EXPECT_NE(interim.failure, HttpFailure::kNone);
+  EXPECT_EQ(interim.status, 0);
+}
+
+TEST_F(SinkAnswersTest, InterimAnswersAreSkipped) {
+  const HttpResult result = Answered({SendBytes(
+      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nRetry-After: 1\r\n\r\n" +
+      StubAnswer(503, "busy", "Retry-After: 120\r\nretry-after: 7\r\nDate: now\r\n"))});
+  EXPECT_EQ(result.status, 503);
+  EXPECT_EQ(result.retry_after, (std::vector<std::string>{"120", "7"}));
+  EXPECT_EQ(result.date, "now");
+  EXPECT_EQ(result.body_excerpt, "busy");
+}
+
+// HTTP-02
+TEST_F(SinkAnswersTest, A2xxHeadIsSuccessWhateverHappensToTheBody) {
+  const StubScript scripts[] = {
+      {SendBytes("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n0123456789"),
+       WaitFor(milliseconds(20)), ResetConnection()},
+      {SendBytes("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n0123456789"), CloseConnection()},
+      {SendBytes("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n"),
+       WaitFor(milliseconds(20))},
+      {SendBytes("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")},
+  };
+  int number = 0;
+  for (const StubScript& script : scripts) {
+    const HttpResult result = Answered(script, milliseconds(300));
+    EXPECT_EQ(result.status, 200);
+    EXPECT_EQ(result.failure, HttpFailure::kNone);
+    EXPECT_TRUE(result.body_cut);
+    EXPECT_EQ(stub_.requests().size(), static_cast<size_t>(++number));
+    EXPECT_EQ(stub_.requests().back().connection, number);  // each on a new connection
+  }
+  EXPECT_TRUE(results_.back().timed_out);
+}
+
+// HTTP-06
+TEST_F(SinkAnswersTest, NeverWaitsForContinue) {
+  for (const size_t size : {512u, 2'048u, 1'048'576u, 5'242'880u}) {
+    const MonotonicTime start = clock_.Now();
+    const HttpResult result = Send(Request(stub_.url(), std::string(size, 'x')));
+    EXPECT_EQ(result.status, 200);
+    EXPECT_LT(clock_.Now() - start, milliseconds(900)) << size;
+    EXPECT_EQ(stub_.requests().back().Header("expect"), "");
+    EXPECT_EQ(stub_.requests().back().body.size(), size);
+  }
+}
+
+// HTTP-08
+TEST_F(SinkAnswersTest, ClosingReceiversCostNoFailedAttempt) {
+  const StubScript scripts[] = {
+      {SendBytes("HTTP/1.0 200 OK\r\n\r\nold"), CloseConnection()},
+      {SendBytes(StubAnswer(200, "", "connection: Close, x\r\n"))},
+      {SendBytes("HTTP/1.1 200 OK\r\n\r\nuntil the end"), CloseConnection()},
+      {SendBytes(StubAnswer(200)), WaitFor(milliseconds(5)), CloseConnection()},
+  };
+  size_t requests = 0;
+  for (const StubScript& script : scripts) {
+    for (int i = 0; i < 50; ++i) {
+      const HttpResult result = Answered(script);
+      ASSERT_EQ(result.status, 200);
+      requests += 1 + static_cast<size_t>(result.resends);
+      ASSERT_EQ(stub_.requests().size(), requests);
+    }
+  }
+}
+
+// CONN-01: the receiver reads the second request of each connection and breaks it.
+TEST_F(SinkAnswersTest, AResendIsCounted) {
+  std::map<int, int> on_connection;
+  stub_.SetScript([&](const StubRequest& request) {
+    if (++on_connection[request.connection] == 1) return StubScript{SendBytes(StubAnswer(200))};
+    return StubScript{ResetConnection()};
+  });
+  int resends = 0;
+  constexpr int kAttempts = 60;
+  for (int i = 0; i < kAttempts; ++i) {
+    const HttpResult result = Send(stub_.url());
+    EXPECT_EQ(result.status, 200);
+    resends += result.resends;
+  }
+  EXPECT_EQ(stub_.requests().size(), static_cast<size_t>(kAttempts + resends));
+  EXPECT_EQ(resends, kAttempts - 1);
+  EXPECT_EQ(metrics_.AddCounter("postrider_http_resends_total", "").value(), resends);
+  for (const StubRequest& request : stub_.requests()) {
+    EXPECT_EQ(request.Header("webhook-id"), "msg_1");
+  }
+}
+
+// CONN-01
+TEST_F(SinkAnswersTest, ABreakOnANewConnectionIsAFailedAttempt) {
+  const HttpResult result = Answered({ResetConnection()});
+  EXPECT_EQ(result.failure, HttpFailure::kReset);
+  EXPECT_TRUE(result.request_sent);
+  EXPECT_EQ(result.resends, 0);
+  EXPECT_EQ(stub_.requests().size(), 1u);
+  EXPECT_EQ(Answered({CloseConnection()}).failure, HttpFailure::kReset);
+}
+
+TEST_F(SinkAnswersTest, TellsFailuresApart) {
+  EXPECT_EQ(Answered({SendBytes("SSH-2.0-OpenSSH\r\n"), CloseConnection()}).failure,
+            HttpFailure::kProtocol);
+  HttpRequest https = Request("https://127.0.0.1:" + std::to_string(stub_.port()) + "/");
+  stub_.SetConnectScript({SendBytes("not TLS at all, sorry\r\n")}, false);
+  EXPECT_EQ(Send(std::move(https)).failure, HttpFailure::kTls);
+  uint16_t closed_port = 0;
+  { closed_port = RawSocketStub(*loop_).port(); }
+  const HttpResult refused = Send("http://127.0.0.1:" + std::to_string(closed_port) + "/");
+  EXPECT_EQ(refused.failure, HttpFailure::kConnect);
+  EXPECT_FALSE(refused.request_sent);
+  const HttpResult unknown = Send("http://nowhere.example/");
+  EXPECT_EQ(unknown.failure, HttpFailure::kDns);
+  EXPECT_FALSE(unknown.request_sent);
+}
+
+// ABUSE-01
+TEST_F(SinkAnswersTest, AnEndlessBodyIsCut) {
+  const std::string chunk = "10000\r\n" + std::string(65'536, '0') + "\r\n";
+  const std::string heads[] = {
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\n",
+      "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
+      "HTTP/1.1 500 No\r\n\r\n"};
+  for (const std::string& head : heads) {
+    const int64_t before = stub_.bytes_sent();
+    const HttpResult result = Answered({SendBytes(head), SendBytes(chunk, 1'000'000)});
+    EXPECT_EQ(result.failure, HttpFailure::kNone);
+    EXPECT_EQ(result.status, head[9] == '2' ? 200 : 500);
+    EXPECT_TRUE(result.body_cut);
+    EXPECT_EQ(result.body_excerpt.size(), 16u * 1024);
+    EXPECT_TRUE(Run([&] { return stub_.open_connections() == 0; }));
+    EXPECT_LT(stub_.bytes_sent() - before, 32 << 20);  // what sockets buffer on loopback
+  }
+}
+
+// ABUSE-03
+TEST_F(SinkAnswersTest, TooManyOrTooLongHeadersEndTheAttempt) {
+  std::string lines;
+  for (int i = 0; i < 1'000; ++i) lines += "X: y\r\n";
+  const StubScript scripts[] = {
+      {SendBytes("HTTP/1.1 200 OK\r\nX: " + std::string(1 << 20, 'x') + "\r\n\r\n")},
+      {SendBytes("HTTP/1.1 200 OK\r\n"), SendBytes(lines, 100)},
+      {SendBytes("HTTP/1.1 200 OK\r\n"), SendBytes(lines, 1'000'000)},
+      {SendBytes("HTTP/1.1 103 Hint\r\nX: " + std::string(1'000, 'x') + "\r\n\r\n", 10'000),
+       SendBytes(StubAnswer(200))},
+  };
+  for (const StubScript& script : scripts) {
+    const HttpResult result = Answered(script);
+    EXPECT_EQ(result.failure, HttpFailure::kHeadersTooLarge);
+    EXPECT_EQ(result.status, 0);
+    EXPECT_FALSE(result.timed_out);
+    EXPECT_TRUE(Run([&] { return stub_.open_connections() == 0; }));
+  }
+}
+
+// ABUSE-04
+TEST_F(SinkAnswersTest, OneDeadlineEndsEveryKindOfDrip) {
+  const milliseconds deadline(400);
+  const auto expect_deadline = [&](HttpRequest request) {
+    request.total_timeout = deadline;
+    const MonotonicTime start = clock_.Now();
+    const HttpResult result = Send(std::move(request));
+    EXPECT_TRUE(result.timed_out);
+    EXPECT_GE(clock_.Now() - start, deadline - milliseconds(5));
+    EXPECT_LE(clock_.Now() - start, deadline + milliseconds(250));
+    return result;
+  };
+  StubScript drip = {SendBytes("HTTP/1.1 200 OK\r\n")};
+  for (int i = 0; i < 100; ++i) {
+    drip.push_back(WaitFor(milliseconds(50)));
+    drip.push_back(SendBytes("x"));
+  }
+  stub_.SetScript([drip](const StubRequest&) { return drip; });
+  EXPECT_EQ(expect_deadline(Request(stub_.url())).failure, HttpFailure::kTimeout);
+
+  StubScript body_drip = {SendBytes("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")};
+  body_drip.insert(body_drip.end(), drip.begin() + 1, drip.end());
+  stub_.SetScript([body_drip](const StubRequest&) { return body_drip; });
+  EXPECT_EQ(expect_deadline(Request(stub_.url())).status, 200);
+
+  RawSocketStub deaf(*loop_);
+  deaf.SetConnectScript({}, false);
+  EXPECT_EQ(expect_deadline(Request(deaf.url(), std::string(20 << 20, 'x'))).failure,
+            HttpFailure::kTimeout);
+  EXPECT_EQ(
+      expect_deadline(Request("https://127.0.0.1:" + std::to_string(deaf.port()) + "/")).failure,
+      HttpFailure::kTls);
+}
+
+TEST_F(SinkAnswersTest, AConnectThatHangsEndsAtItsOwnDeadline) {
+  // A listener whose queue is full answers no SYN: the TLS of a deaf receiver stands in for it, for
+  // the limit of connecting covers both.
+  RawSocketStub deaf(*loop_);
+  deaf.SetConnectScript({}, false);
+  HttpRequest request = Request("https://127.0.0.1:" + std::to_string(deaf.port()) + "/");
+  request.connect_timeout = milliseconds(200);
+  const MonotonicTime start = clock_.Now();
+  const HttpResult result = Send(std::move(request));
+  EXPECT_EQ(result.failure, HttpFailure::kConnect);
+  EXPECT_TRUE(result.timed_out);
+  EXPECT_FALSE(result.request_sent);
+  EXPECT_LT(clock_.Now() - start, milliseconds(600));
+}
+
+// ABUSE-06
+TEST_F(SinkAnswersTest, ChunkExtensionsAndTrailersChangeNothing) {
+  const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+  std::string lines;
+  for (int i = 0; i < 1'000; ++i) lines += "T: x\r\n";
+  const StubScript scripts[] = {
+      {SendBytes(head + "5;"), SendBytes(std::string(65'536, 'e'), 80), SendBytes("\r\nhello\r\n")},
+      {SendBytes(head + "1\r\na\r\n0\r\n"), SendBytes(lines, 100'000)},
+      {SendBytes(head + "ffffffffffffffff\r\nabc")},
+      {SendBytes(head + "-5\r\nhello\r\n0\r\n\r\n")},
+      {SendBytes(head + "0x5\r\nhello\r\n0\r\n\r\n")},
+  };
+  int connections = 0;
+  for (const StubScript& script : scripts) {
+    const HttpResult result = Answered(script, milliseconds(500));
+    EXPECT_EQ(result.status, 200) << connections << HttpFailureName(result.failure);
+    EXPECT_LE(result.body_excerpt.size(), 16u * 1024);
+    EXPECT_EQ(stub_.connections(), ++connections);
+  }
+}
+
+// Bytes after an answer never become the answer to the next request.
+TEST_F(SinkAnswersTest, WhatComesUnaskedIsNoAnswer) {
+  stub_.SetScript([](const StubRequest& request) {
+    if (request.number == 1) {
+      return StubScript{SendBytes(StubAnswer(500) + StubAnswer(200, "forged"))};
+    }
+    return StubScript{SendBytes(StubAnswer(404))};
+  });
+  EXPECT_EQ(Send(stub_.url()).status, 500);
+  EXPECT_EQ(Send(stub_.url()).status, 404);
+}
+
+// CONN-08
+TEST_F(SinkAnswersTest, KeepsConnectionsOpen) {
+  constexpr size_t kRequests = 3'000;
+  constexpr size_t kInFlight = 64;
+  size_t sent = 0;
+  while (results_.size() < kRequests) {
+    while (sent < kRequests && sink().in_flight() < kInFlight) {
+      SendAsync(Request(stub_.url()));
+      ++sent;
+    }
+    const size_t before = results_.size();
+    ASSERT_TRUE(Run([&] { return results_.size() > before; }));
+  }
+  for (const HttpResult& result : results_) ASSERT_EQ(result.status, 200);
+  EXPECT_LE(stub_.connections(), static_cast<int>(kInFlight + kRequests / 100));
+}
+
+}  // namespace
+}  // namespace postrider
