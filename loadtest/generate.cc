@@ -238,6 +238,19 @@ absl::Status CreateSourceTopics(const Plan& plan, const std::string& brokers, in
   return internal::CreateTopics(kafka.get(), topics, partitions, 300);
 }
 
+absl::StatusOr<size_t> DeleteTopicsByPrefix(const std::string& brokers,
+                                            const std::vector<std::string>& prefixes) {
+  for (const std::string& prefix : prefixes) {
+    if (prefix.empty()) return absl::InvalidArgumentError("loadtest: an empty prefix is every topic");
+  }
+  ASSIGN_OR_RETURN(KafkaPtr<rd_kafka_t> kafka,
+                   MakeProducer({{"bootstrap.servers", brokers}}, nullptr, nullptr));
+  ASSIGN_OR_RETURN(const std::vector<std::string> topics,
+                   internal::ListTopics(kafka.get(), prefixes));
+  if (!topics.empty()) RETURN_IF_ERROR(internal::DeleteTopics(kafka.get(), topics));
+  return topics.size();
+}
+
 absl::Status Publish(const PublishOptions& options) {
   struct Line {
     bool settled = false;

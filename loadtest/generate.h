@@ -43,6 +43,10 @@ absl::StatusOr<GenerateResult> Generate(const Plan& plan, const GenerateOptions&
 // Creates the plan's source topics and waits until they can be used.
 absl::Status CreateSourceTopics(const Plan& plan, const std::string& brokers, int partitions);
 
+// Deletes every topic whose name begins with one of `prefixes`, none of them empty. Returns how many.
+absl::StatusOr<size_t> DeleteTopicsByPrefix(const std::string& brokers,
+                                            const std::vector<std::string>& prefixes);
+
 struct PublishOptions {
   std::string brokers;
   std::string properties;

@@ -38,8 +38,13 @@ absl::Status AssignAll(rd_kafka_t* consumer, const std::string& topic, int parti
   for (int p = 0; p < partitions; ++p) {
     int64_t low = 0;
     int64_t high = 0;
-    const rd_kafka_resp_err_t code =
-        rd_kafka_query_watermark_offsets(consumer, topic.c_str(), p, &low, &high, 10000);
+    rd_kafka_resp_err_t code = RD_KAFKA_RESP_ERR_NO_ERROR;
+    // A partition just made may not be led yet, whatever the metadata says.
+    for (int tries = 0; tries < 100; ++tries) {
+      code = rd_kafka_query_watermark_offsets(consumer, topic.c_str(), p, &low, &high, 10000);
+      if (code == RD_KAFKA_RESP_ERR_NO_ERROR) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
       rd_kafka_topic_partition_list_destroy(list);
       return absl::UnavailableError(absl::StrCat("loadtest: hop: ", rd_kafka_err2str(code)));

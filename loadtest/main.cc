@@ -4,6 +4,7 @@
 #include <sys/resource.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -18,7 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "loadtest/account.h"
-#include "loadtest/event_source.h"
+#include "loadtest/gaps.h"
 #include "loadtest/generate.h"
 #include "loadtest/hop.h"
 #include "loadtest/ledger.h"
@@ -360,6 +361,44 @@ struct HopCommand {
   }
 };
 
+struct DeleteTopicsCommand {
+  std::string brokers;
+  std::vector<std::string> prefixes;
+
+  void Declare(CLI::App* app) {
+    app->add_option("--brokers", brokers)->required();
+    app->add_option("--prefix", prefixes, "any number")->required();
+  }
+  absl::Status Run() const {
+    ASSIGN_OR_RETURN(const size_t deleted, loadtest::DeleteTopicsByPrefix(brokers, prefixes));
+    std::cout << absl::StrCat(R"({"deleted":)", deleted, "}\n");
+    return absl::OkStatus();
+  }
+};
+
+struct GapsCommand {
+  std::string state;
+  std::string received;
+  uint32_t key_groups = 64;
+  int64_t from_us = 0;
+  int64_t to_us = INT64_MAX;
+
+  void Declare(CLI::App* app) {
+    app->add_option("--state", state)->required();
+    app->add_option("--received", received)->required();
+    app->add_option("--key-groups", key_groups)->check(CLI::Range(1, 4096));
+    app->add_option("--from-us", from_us, "microseconds since the epoch");
+    app->add_option("--to-us", to_us);
+  }
+  absl::Status Run() const {
+    ASSIGN_OR_RETURN(const loadtest::State ids, loadtest::State::Load(state));
+    ASSIGN_OR_RETURN(const auto ledger, loadtest::ReadLedger<loadtest::ReceivedRecord>(received));
+    std::cout << loadtest::FindGaps(ids, ledger.records, key_groups, from_us, to_us).ToJson()
+              << std::endl;
+    return absl::OkStatus();
+  }
+};
+
 template <typename Command>
 void Add(CLI::App* app, const char* name, const char* what, Command* command,
          std::function<absl::Status()>* run) {
@@ -385,7 +424,9 @@ int main(int argc, char** argv) {
   ReceiveCommand receive;
   AccountCommand account;
   LettersCommand letters;
+  GapsCommand gaps;
   HopCommand hop;
+  DeleteTopicsCommand delete_topics;
   Add(&app, "plan", "writes a plan and says what to expect of it", &plan, &run);
   Add(&app, "register", "makes a plan's customers and all of theirs over REST", &registration, &run);
   Add(&app, "topics", "creates a plan's source topics", &topics, &run);
@@ -394,7 +435,9 @@ int main(int argc, char** argv) {
   Add(&app, "receive", "plays all receivers and keeps a ledger", &receive, &run);
   Add(&app, "letters", "lists all customers' dead letters into a file", &letters, &run);
   Add(&app, "account", "compares the ledgers, message by message", &account, &run);
+  Add(&app, "gaps", "the longest silence of each key group", &gaps, &run);
   Add(&app, "hop", "measures a bare double Kafka hop", &hop, &run);
+  Add(&app, "delete-topics", "deletes topics by the beginning of their names", &delete_topics, &run);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = run();
   if (status.ok()) return 0;

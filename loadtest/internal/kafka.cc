@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,12 @@ namespace {
 
 constexpr size_t kTopicsPerRequest = 50;
 constexpr size_t kErrorSize = 512;
+
+// Shared properties go to producers and consumers alike; that half of them is not theirs is no news.
+void LogWithoutWarnings(const rd_kafka_t* kafka, int level, const char* facility,
+                        const char* text) {
+  if (strcmp(facility, "CONFWARN") != 0) rd_kafka_log_print(kafka, level, facility, text);
+}
 
 absl::StatusOr<KafkaPtr<rd_kafka_t>> Make(rd_kafka_type_t type, const Properties& properties,
                                           DeliveryReport report, void* opaque) {
@@ -27,6 +34,7 @@ absl::StatusOr<KafkaPtr<rd_kafka_t>> Make(rd_kafka_type_t type, const Properties
   }
   if (report != nullptr) rd_kafka_conf_set_dr_msg_cb(conf, report);
   rd_kafka_conf_set_opaque(conf, opaque);
+  rd_kafka_conf_set_log_cb(conf, &LogWithoutWarnings);
   rd_kafka_t* kafka = rd_kafka_new(type, conf, error, sizeof(error));
   if (kafka == nullptr) {
     rd_kafka_conf_destroy(conf);
@@ -157,6 +165,26 @@ absl::Status DeleteTopics(rd_kafka_t* kafka, const std::vector<std::string>& top
     return absl::UnavailableError("loadtest: DeleteTopics failed");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<std::string>> ListTopics(rd_kafka_t* kafka,
+                                                    const std::vector<std::string>& prefixes) {
+  const rd_kafka_metadata_t* metadata = nullptr;
+  const rd_kafka_resp_err_t code = rd_kafka_metadata(kafka, 1, nullptr, &metadata, 30000);
+  if (code != RD_KAFKA_RESP_ERR_NO_ERROR) {
+    return absl::UnavailableError(absl::StrCat("loadtest: metadata: ", rd_kafka_err2str(code)));
+  }
+  std::vector<std::string> names;
+  for (int i = 0; i < metadata->topic_cnt; ++i) {
+    const std::string name = metadata->topics[i].topic;
+    for (const std::string& prefix : prefixes) {
+      if (name.compare(0, prefix.size(), prefix) != 0) continue;
+      names.push_back(name);
+      break;
+    }
+  }
+  rd_kafka_metadata_destroy(metadata);
+  return names;
 }
 
 }  // namespace postrider::loadtest::internal

@@ -40,5 +40,8 @@ absl::StatusOr<KafkaPtr<rd_kafka_t>> MakeConsumer(const Properties& properties);
 absl::Status CreateTopics(rd_kafka_t* kafka, const std::vector<std::string>& topics,
                           int partitions, int timeout_s);
 absl::Status DeleteTopics(rd_kafka_t* kafka, const std::vector<std::string>& topics);
+// The topics whose names begin with one of `prefixes`.
+absl::StatusOr<std::vector<std::string>> ListTopics(rd_kafka_t* kafka,
+                                                    const std::vector<std::string>& prefixes);
 
 }  // namespace postrider::loadtest::internal

@@ -10,6 +10,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "loadtest/event_source.h"
+#include "loadtest/gaps.h"
 #include "loadtest/latency.h"
 #include "loadtest/ledger.h"
 #include "loadtest/state.h"
@@ -268,6 +269,35 @@ TEST(StateTest, ComesBackFromItsFile) {
   EXPECT_EQ(read->subscriptions, 12U);
   std::remove(path.c_str());
   EXPECT_FALSE(State::Load(path).ok());
+}
+
+TEST(GapsTest, FindsTheLongestSilenceOfEachKeyGroup) {
+  State state;
+  state.endpoints = {{"ep_00000000000000000000000000", "s"},
+                     {"ep_00000000000000000000000001", "s"},
+                     {"", ""}};
+  std::vector<ReceivedRecord> received;
+  const auto arrive = [&](uint32_t endpoint, int64_t us, uint8_t flags) {
+    ReceivedRecord record;
+    record.endpoint = endpoint;
+    record.arrived_us = us;
+    record.flags = flags;
+    received.push_back(record);
+  };
+  for (int64_t us : {9000, 1000, 3000, 500000}) arrive(0, us, ReceivedRecord::kAccepted);
+  arrive(0, 6000, 0);  // refused: no arrival
+  arrive(2, 2000, ReceivedRecord::kAccepted);
+  const Gaps gaps = FindGaps(state, received, 1, 1000, 10000);
+  ASSERT_EQ(gaps.longest_ms.size(), 1U);
+  EXPECT_DOUBLE_EQ(gaps.longest_ms[0], 6.0);
+  EXPECT_DOUBLE_EQ(gaps.max_ms, 6.0);
+  EXPECT_EQ(gaps.heard, 1U);
+  // In many groups the two endpoints part; one of them heard nothing.
+  arrive(1, 2000, ReceivedRecord::kAccepted);
+  arrive(1, 4500, ReceivedRecord::kAccepted);
+  const Gaps many = FindGaps(state, received, 4096, 1000, 10000);
+  EXPECT_EQ(many.heard, 2U);
+  EXPECT_DOUBLE_EQ(many.max_ms, 6.0);
 }
 
 TEST(LatencyHistogramTest, IsRightWithinThreePercent) {

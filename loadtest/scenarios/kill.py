@@ -1,0 +1,87 @@
+"""kill -9 of all role processes at once, in the middle of a run, and restart, again and again.
+Nothing may be lost; what is repeated is bounded by what was completed since the last commits."""
+import bisect
+import random
+import struct
+import time
+
+import stage as stages
+
+COMMIT_SECONDS = 0.3  # a commit every 200 ms, and its way
+IN_FLIGHT_SECONDS = 0.05  # a request that was answered this long before may not have been noted
+
+
+def arrivals(path):
+    """(arrived_us, ...) of every accepted message: see ledger.h."""
+    with open(path, "rb") as f:
+        data = f.read()[16:]
+    data = data[:len(data) // 32 * 32]
+    return sorted(r[1] for r in struct.iter_unpack("<QqIIIBBH", data) if r[6] & 1)
+
+
+def count_between(sorted_us, from_s, to_s):
+    return (bisect.bisect_right(sorted_us, int(to_s * 1e6)) -
+            bisect.bisect_left(sorted_us, int(from_s * 1e6)))
+
+
+def wait_steady(stage, offered, seconds):
+    """Until the receiver hears about as much as is offered: the backlog of the last kill is gone."""
+    deadline = time.monotonic() + seconds
+    before, at = stage.received()["accepted"], time.monotonic()
+    while time.monotonic() < deadline:
+        time.sleep(1.1)
+        stage.check_roles()
+        now, when = stage.received()["accepted"], time.monotonic()
+        heard = (now - before) / (when - at)
+        before, at = now, when
+        if offered * 0.5 < heard < offered * 1.5:
+            return
+    raise stages.Failure(f"no steady delivery within {seconds} s of a restart")
+
+
+def run(stage):
+    rate = stage.args.rate or 1000
+    rounds = stage.args.rounds or 20
+    rng = random.Random(stage.args.seed)
+    stage.prepare(rate, topics=50, tenants=3000, customers=100, large_customers=20, endpoints=300,
+                  subscriptions=1500, addresses=200, wait_max_ms=1000)
+    offered = rate * stage.expectation["fan_out"]
+    # It ends when the rounds are over.
+    stage.generate(rate=rate, seconds=stage.args.seconds or rounds * 90)
+    kills = []
+    for number in range(rounds):
+        wait_steady(stage, offered, 90)
+        time.sleep(rng.uniform(0, 1.5))  # a kill at a random point of commits and batches
+        if not stage.generator.running():
+            break
+        killed = time.time()
+        for role in stage.roles:
+            role.kill()
+        for role in stage.roles:
+            role.reap()
+        kills.append(killed)
+        for role in stage.roles:
+            role.start()
+        for role in stage.roles:
+            role.wait_ready()
+        stages.say(f"kill {number + 1} of {rounds}: back after {time.time() - killed:.1f} s")
+    wait_steady(stage, offered, 90)
+    stage.generator.stop()
+    stage.generated(180)
+    stage.drain()
+    account = stage.settle()
+    heard = arrivals(stage.path("received.ledger"))
+    allowed = 0
+    for killed in kills:
+        matcher = offered * COMMIT_SECONDS
+        worker = count_between(heard, killed - COMMIT_SECONDS, killed)
+        in_flight = count_between(heard, killed - IN_FLIGHT_SECONDS, killed + IN_FLIGHT_SECONDS)
+        allowed += matcher + worker + in_flight
+    gaps = [b - a for a, b in zip(heard, heard[1:])]
+    stage.figures["rounds"] = len(kills)
+    stage.figures["repeats"] = account["repeats"]
+    stage.figures["repeats_allowed"] = round(allowed)
+    stage.figures["gap_ms"] = round(max(gaps, default=0) / 1000, 1)
+    stage.check(f"{rounds} rounds", len(kills) == rounds, f"{len(kills)}")
+    stage.check("repeats within what is allowed", account["repeats"] <= allowed,
+                f"{account['repeats']} of {allowed:.0f}")

@@ -1,0 +1,595 @@
+"""What every scenario stands on: the stack, the role processes and their cost, the tools, the
+accounting and the report. A scenario is a module with run(stage)."""
+import base64
+import http.client
+import json
+import os
+import pathlib
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+TICKS = os.sysconf("SC_CLK_TCK")
+ROLES = ["api", "matcher", "worker", "indexer"]
+# The figures that every scenario gives, always with these keys; null where it has none.
+KEYS = ["messages", "messages_per_s", "lost", "duplicated", "signatures_bad", "p50_ms", "p99_ms",
+        "cpu_us_per_message", "rss_mb", "rounds", "repeats", "repeats_allowed", "gap_ms"]
+
+
+class Failure(Exception):
+    """The scenario could not be run to its end."""
+
+
+def say(text):
+    print(f"[{time.monotonic() - say.start:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+say.start = time.monotonic()
+
+
+def free_port():
+    """A port below the kernel's range for outgoing connections, so that none of the thousands of
+    these takes it before its listener does."""
+    for _ in range(1000):
+        port = 10000 + secrets.randbelow(14000)
+        with socket.socket() as s:
+            try:
+                s.bind(("0.0.0.0", port))
+                return port
+            except OSError:
+                continue
+    raise Failure("no free port")
+
+
+def wait_until(what, seconds, condition, pause=0.1):
+    """Asks until the answer is true. What is waited for has a deadline, never a fixed sleep."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = condition()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise Failure(f"{what}: not within {seconds:.0f} s")
+        time.sleep(pause)
+
+
+class Stack:
+    """A private PostgreSQL and Kafka (deploy/stack), or what the environment names."""
+
+    def __init__(self, directory):
+        if directory is None and "POSTRIDER_DATABASE__URL" in os.environ:
+            self.dir = os.environ.get("STACK_DIR")
+            self.env = dict(os.environ)
+            return
+        self.dir = os.path.abspath(directory or ROOT / ".stack")
+        say(f"stack: up in {self.dir}")
+        # For measuring: a broker with both its compilers. It matters only when it is not running.
+        full = {"POSTRIDER_STACK_KAFKA_JIT": "full", "POSTRIDER_STACK_KAFKA_HEAP": "1g"}
+        self._run("up", {**full, **os.environ})
+        out = subprocess.run(["bash", "-c", 'set -a; source "$1"; env -0', "bash",
+                              f"{self.dir}/env"], check=True, stdout=subprocess.PIPE).stdout
+        self.env = dict(item.decode().split("=", 1) for item in out.split(b"\0") if item)
+
+    def _run(self, verb, env):
+        done = subprocess.run([str(ROOT / "deploy" / "stack"), verb, "--dir", self.dir], env=env,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        if done.returncode != 0:
+            raise Failure(f"deploy/stack {verb} failed:\n{done.stdout.decode()}")
+
+    def verb(self, verb):
+        """stop-postgres, start-postgres, kill-kafka, start-kafka."""
+        if self.dir is None:
+            raise Failure("this scenario needs a stack of its own: --stack DIR")
+        say(f"stack: {verb}")
+        self._run(verb, dict(os.environ))
+
+    def psql(self, url, statement):
+        psql = os.path.join(self.env.get("STACK_PG_BIN", ""), "psql")
+        done = subprocess.run([psql or "psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", url, "-c",
+                               statement], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            raise Failure(f"psql: {done.stderr.decode()}")
+        return done.stdout.decode().strip()
+
+
+def stat_of(pid):
+    """CPU seconds and resident MB of a process; None when it is gone."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as f:
+            fields = f.read().rsplit(b") ", 1)[1].split()
+        with open(f"/proc/{pid}/statm", "rb") as f:
+            pages = int(f.read().split()[1])
+    except (OSError, IndexError):
+        return None
+    if fields[0] == b"Z":
+        return None
+    return ((int(fields[11]) + int(fields[12])) / TICKS,
+            pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
+
+
+class Role:
+    """One role in a process of its own, which may be stopped, killed and started again; its CPU is
+    summed over all its lives, its memory the most that was seen."""
+
+    def __init__(self, stage, role, name):
+        self.stage, self.role, self.name = stage, role, name
+        self.probe = free_port()
+        self.process = None
+        self.cpu_before = 0.0
+        self.cpu = 0.0
+        self.rss = 0.0
+        self.lives = 0
+
+    def start(self):
+        env = dict(self.stage.env)
+        env["POSTRIDER_PROBES__LISTEN"] = f"127.0.0.1:{self.probe}"
+        env["POSTRIDER_DATA_DIR"] = str(self.stage.dir / f"data-{self.name}")
+        self.lives += 1
+        with open(self.stage.dir / f"{self.name}.log", "ab") as log:
+            self.process = subprocess.Popen(
+                [str(self.stage.postrider), "serve", "--roles", self.role], env=env, stdout=log,
+                stderr=log, stdin=subprocess.DEVNULL, cwd=self.stage.dir)
+        return self
+
+    def sample(self):
+        if self.process is None:
+            return
+        stat = stat_of(self.process.pid)
+        if stat is not None:
+            self.cpu = self.cpu_before + stat[0]
+            self.rss = max(self.rss, stat[1])
+
+    def _ended(self):
+        self.cpu_before = self.cpu
+        self.process = None
+
+    def check(self):
+        if self.process is not None and self.process.poll() is not None:
+            raise Failure(f"{self.name} ended with status {self.process.returncode}: "
+                          f"see {self.stage.dir / (self.name + '.log')}")
+
+    def ready(self):
+        self.check()
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.probe, timeout=2)
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        except http.client.HTTPException:
+            return False
+
+    def wait_ready(self, seconds=120):
+        wait_until(f"{self.name} is ready", seconds, self.ready, 0.05)
+        return self
+
+    def kill(self):
+        """The signal only: see reap()."""
+        self.sample()
+        self.process.send_signal(signal.SIGKILL)
+
+    def reap(self):
+        self.process.wait()
+        self._ended()
+
+    def stop(self, seconds=60):
+        """Drains. Returns how long that took."""
+        if self.process is None:
+            return 0.0
+        self.sample()
+        start = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        deadline = start + seconds
+        while self.process.poll() is None:
+            self.sample()
+            if time.monotonic() > deadline:
+                self.process.kill()
+                self.process.wait()
+                self._ended()
+                raise Failure(f"{self.name} did not stop within {seconds:.0f} s")
+            time.sleep(0.01)
+        status = self.process.returncode
+        self._ended()
+        if status != 0:
+            raise Failure(f"{self.name} stopped with status {status}")
+        return time.monotonic() - start
+
+
+class Tool:
+    """A command of postrider-loadtest that runs beside the scenario."""
+
+    def __init__(self, stage, name, arguments):
+        self.name = name
+        self.errors = stage.dir / f"{name}.log"
+        self.output = stage.dir / f"{name}.json"
+        with open(self.errors, "wb") as err, open(self.output, "wb") as out:
+            self.process = subprocess.Popen([str(stage.tool), *arguments], stdout=out, stderr=err,
+                                            stdin=subprocess.DEVNULL)
+
+    def running(self):
+        return self.process.poll() is None
+
+    def stop(self):
+        if self.running():
+            self.process.send_signal(signal.SIGTERM)
+
+    def result(self, seconds):
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            raise Failure(f"{self.name} did not end within {seconds:.0f} s") from None
+        if self.process.returncode != 0:
+            raise Failure(f"{self.name} failed: {self.errors.read_text(errors='replace')[-2000:]}")
+        return json.loads(self.output.read_text())
+
+
+class Stage:
+    """A run: a fresh database, fresh topics, the roles, a receiver, and the books."""
+
+    def __init__(self, args):
+        self.args = args
+        self.build = pathlib.Path(args.build).resolve()
+        self.postrider = self.build / "postrider"
+        self.tool = self.build / "loadtest" / "postrider-loadtest"
+        for binary in (self.postrider, self.tool):
+            if not os.access(binary, os.X_OK):
+                raise Failure(f"{binary} is missing: cmake --preset release && "
+                              f"cmake --build build/release")
+        self.dir = self.build / "loadtest-runs" / args.name
+        self.run_id = time.strftime("%m%d%H%M%S") + secrets.token_hex(2)
+        self.roles = []
+        self.tools = []
+        self.receiver = None
+        self.figures = {}
+        self.checks = []
+        self.cpu_start = {}
+        self.dispatch_prefix = f"postrider-{self.run_id}."
+        self.source_prefix = f"events-{self.run_id}."
+        self._sampling = threading.Event()
+        self._sampler = None
+        self.stack = None
+        self.database = None
+
+    # --- The run's beginning and end -----------------------------------------------------------
+
+    def __enter__(self):
+        shutil.rmtree(self.dir, ignore_errors=True)
+        self.dir.mkdir(parents=True)
+        try:
+            self.stack = Stack(self.args.stack)
+            self._prepare()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def _prepare(self):
+        owner = self.stack.env["POSTRIDER_DATABASE__URL"]
+        self.database = f"loadtest_{self.run_id}"
+        self.stack.psql(owner, f"create database {self.database}")
+        self.url = owner.rsplit("/", 1)[0] + "/" + self.database
+        key_file = self.dir / "keys"
+        with open(os.open(key_file, os.O_WRONLY | os.O_CREAT, 0o600), "w") as f:
+            f.write("k1:" + base64.b64encode(secrets.token_bytes(32)).decode() + "\n")
+        self.api_port = free_port()
+        self.api = f"http://127.0.0.1:{self.api_port}"
+        keep = {k: v for k, v in self.stack.env.items() if not k.startswith("POSTRIDER_")}
+        self.env = {
+            **keep,
+            "POSTRIDER_DATABASE__URL": self.url,
+            "POSTRIDER_KAFKA__BROKERS": self.stack.env["POSTRIDER_KAFKA__BROKERS"],
+            "POSTRIDER_KAFKA__PREFIX": self.dispatch_prefix,
+            "POSTRIDER_KAFKA__ALLOW_SINGLE_REPLICA":
+                self.stack.env.get("POSTRIDER_KAFKA__ALLOW_SINGLE_REPLICA", "false"),
+            "POSTRIDER_SECRETS__KEY_FILE": str(key_file),
+            "POSTRIDER_API__LISTEN": f"127.0.0.1:{self.api_port}",
+            "POSTRIDER_NETWORK__ALLOW": "127.0.0.0/8",
+            "POSTRIDER_SOURCE__TOPICS": "^" + self.source_prefix.replace(".", "\\.") + ".*",
+            "POSTRIDER_SOURCE__TOPIC_PREFIX": self.source_prefix,
+        }
+        for option in self.args.option:
+            name, value = option.split("=", 1)
+            self.env["POSTRIDER_" + name.upper().replace(".", "__")] = value
+        self._postrider("migrate")
+        self.operator_key = self._postrider("keys", "create", "--scope", "operator").split()[-1]
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+        self._sampler.start()
+
+    def _postrider(self, *arguments):
+        done = subprocess.run([str(self.postrider), *arguments], env=self.env, cwd=self.dir,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if done.returncode != 0:
+            raise Failure(f"postrider {' '.join(arguments)}: {done.stderr.decode()}")
+        return done.stdout.decode().strip()
+
+    def _sample(self):
+        while not self._sampling.wait(0.5):
+            for role in list(self.roles):
+                role.sample()
+
+    def __exit__(self, *_):
+        self._sampling.set()
+        if self._sampler is not None:
+            self._sampler.join()
+        for role in self.roles:
+            if role.process is not None:
+                role.process.kill()
+                role.process.wait()
+        for tool in self.tools:
+            if tool.running():
+                tool.process.kill()
+                tool.process.wait()
+        if self.database is None or self.args.keep:
+            return
+        try:
+            self.stack.psql(self.stack.env["POSTRIDER_DATABASE__URL"],
+                            f"drop database if exists {self.database} with (force)")
+            self.run_tool("delete-topics", "--brokers", self.brokers, "--prefix",
+                       self.dispatch_prefix, "--prefix", self.source_prefix)
+        except (Failure, OSError) as failure:
+            say(f"clean-up: {failure}")
+
+    # --- Tools ---------------------------------------------------------------------------------
+
+    @property
+    def brokers(self):
+        return self.stack.env["POSTRIDER_KAFKA__BROKERS"]
+
+    def path(self, name):
+        return str(self.dir / name)
+
+    def run_tool(self, *arguments, may_fail=False, show=False):
+        done = subprocess.run([str(self.tool), *map(str, arguments)], stdout=subprocess.PIPE,
+                              stderr=None if show else subprocess.PIPE)
+        if done.returncode != 0 and not (may_fail and done.stdout.strip()):
+            errors = "" if show else done.stderr.decode(errors="replace")
+            raise Failure(f"postrider-loadtest {arguments[0]}: {errors}")
+        text = done.stdout.decode()
+        return json.loads(text) if text.strip() else {}
+
+    def plan(self, rate, **options):
+        """Makes the plan; options as the tool's flags, with `_` for `-`."""
+        chosen = {"seed": self.args.seed, "topic_prefix": self.source_prefix, **options}
+        for overruled in self.args.plan:
+            name, value = overruled.split("=", 1)
+            chosen[name.replace("-", "_")] = value
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
+        self.expectation = self.run_tool("plan", "--out", self.path("plan.json"), "--rate", rate,
+                                      *flags)
+        say(f"plan: {json.dumps(self.expectation)}")
+
+    def start(self, role, name=None):
+        started = Role(self, role, name or role).start()
+        self.roles.append(started)
+        return started
+
+    def start_roles(self, names=ROLES):
+        """Each role in a process of its own, all ready."""
+        for name in names:
+            self.start(name)
+        for role in self.roles:
+            role.wait_ready()
+            say(f"{role.name}: ready")
+
+    def register(self):
+        """Makes the plan's customers and all of theirs through the API, which must run."""
+        self.receiver_port = free_port()
+        start = time.monotonic()
+        made = self.run_tool("register", "--plan", self.path("plan.json"), "--state",
+                          self.path("state"), "--api", self.api, "--operator-key",
+                          self.operator_key, "--receiver-port", self.receiver_port, show=True)
+        say(f"registered {json.dumps(made)} in {time.monotonic() - start:.0f} s")
+
+    def prepare(self, rate, **plan):
+        """All that comes before the load: plan, topics, API, registration, receiver, roles."""
+        self.plan(rate, **plan)
+        say("topics: creating")
+        self.run_tool("topics", "--plan", self.path("plan.json"), "--brokers", self.brokers)
+        self.start("api").wait_ready()
+        self.register()
+        self.receive()
+        self.start_roles(["matcher", "worker", "indexer"])
+
+    def receive(self, rules=""):
+        pathlib.Path(self.path("rules")).write_text(rules)
+        self.receiver = Tool(self, "receive", [
+            "receive", "--plan", self.path("plan.json"), "--state", self.path("state"),
+            "--listen-port", str(self.receiver_port), "--ledger", self.path("received.ledger"),
+            "--metrics-file", self.path("received.json"), "--rules-file", self.path("rules"),
+            "--seed", str(self.args.seed)])
+        self.tools.append(self.receiver)
+        wait_until("receive listens", 60, lambda: os.path.exists(self.path("received.json")) or
+                   not self.receiver.running())
+        self.received()
+
+    def rules(self, text):
+        """How the receiver answers from now on (within a second)."""
+        pathlib.Path(self.path("rules.next")).write_text(text)
+        os.replace(self.path("rules.next"), self.path("rules"))
+
+    def received(self):
+        """The receiver's counts, at most a second old."""
+        if not self.receiver.running():
+            raise Failure(f"receive ended: {self.receiver.errors.read_text()}")
+        return json.loads(pathlib.Path(self.path("received.json")).read_text())
+
+    def generate(self, rate=0, seconds=0, events=0):
+        """Begins to produce; see `generated`."""
+        self.measure_from()
+        arguments = ["generate", "--plan", self.path("plan.json"), "--brokers", self.brokers,
+                     "--ledger", self.path("produced.ledger"), "--seed", str(self.args.seed),
+                     "--rate", str(rate), "--seconds", str(seconds), "--events", str(events)]
+        self.generator = Tool(self, "generate", arguments)
+        self.tools.append(self.generator)
+        return self.generator
+
+    def generated(self, seconds):
+        """Waits for the generator's end; every event is acknowledged then."""
+        deadline = time.monotonic() + seconds
+        while self.generator.running() and time.monotonic() < deadline:
+            self.check_roles()
+            time.sleep(0.2)
+        made = self.generator.result(max(1.0, deadline - time.monotonic()))
+        say(f"generated: {json.dumps(made)}")
+        return made
+
+    def check_roles(self):
+        for role in self.roles:
+            role.check()
+
+    # --- Measuring -----------------------------------------------------------------------------
+
+    def measure_from(self):
+        for role in self.roles:
+            role.sample()
+        self.cpu_start = {id(role): role.cpu for role in self.roles}
+
+    def measure_to(self):
+        """CPU seconds by role since measure_from()."""
+        used = {}
+        for role in self.roles:
+            role.sample()
+            cpu = role.cpu - self.cpu_start.get(id(role), 0.0)
+            used[role.role] = used.get(role.role, 0.0) + cpu
+        return used
+
+    def drain(self, stalled=90):
+        """Waits until every expected message is in or nothing has come for `stalled` seconds, then
+        a little longer, so that repeats are seen too."""
+        expected = self.run_tool("account", "--plan", self.path("plan.json"), "--produced",
+                              self.path("produced.ledger"))["expected"]
+        say(f"drain: {expected} messages are due")
+        last, since = -1, time.monotonic()
+        while True:
+            self.check_roles()
+            accepted = self.received()["accepted"]
+            if accepted >= expected:
+                break
+            if accepted != last:
+                last, since = accepted, time.monotonic()
+            if time.monotonic() - since > stalled:
+                say(f"drain: {accepted} of {expected} after {stalled} s without any")
+                break
+            time.sleep(0.2)
+        self.cpu_used = self.measure_to()
+        # Repeats of what was in flight come at once; what was held longer within a batch's wait.
+        quiet = time.monotonic()
+        last = self.received()["accepted"]
+        while time.monotonic() - quiet < 3:
+            time.sleep(0.5)
+            now = self.received()["accepted"]
+            if now != last:
+                last, quiet = now, time.monotonic()
+        return expected
+
+    def settle(self, no_repeats=False, latency_skip_seconds=0):
+        """Stops the roles in order, then the receiver, and does the accounts."""
+        letters = self.run_tool("letters", "--state", self.path("state"), "--api", self.api, "--out",
+                             self.path("letters"))
+        for role in self.roles:
+            role.sample()
+        for role in list(self.roles):
+            took = role.stop()
+            say(f"{role.name}: stopped in {took:.1f} s")
+        self.receiver.stop()
+        received = self.receiver.result(60)
+        account = self.run_tool(
+            "account", "--plan", self.path("plan.json"), "--state", self.path("state"),
+            "--produced", self.path("produced.ledger"), "--received", self.path("received.ledger"),
+            "--dead-letters", self.path("letters"), "--latency-skip-seconds", latency_skip_seconds,
+            may_fail=True)
+        pathlib.Path(self.path("account.json")).write_text(json.dumps(account) + "\n")
+        delivered = max(1, account["delivered"])
+        cpu = self.cpu_used
+        rss = {}
+        for role in self.roles:
+            rss[role.role] = max(rss.get(role.role, 0.0), role.rss)
+        event_path = cpu.get("matcher", 0.0) + cpu.get("worker", 0.0)
+        self.figures.update({
+            "events": account["events"],
+            "messages": account["delivered"],
+            "messages_per_s": round(delivered / max(account["seconds"], 0.001), 1),
+            "lost": account["lost"],
+            "duplicated": account["repeats"],
+            "foreign": account["foreign"],
+            "dead_letters": letters["letters"],
+            "signatures_bad": received["signatures_bad"],
+            "contents_bad": received["contents_bad"],
+            "envelopes_bad": received["envelopes_bad"],
+            "ids_changed": account["ids_changed"],
+            "p50_ms": round(account["p50_ms"], 2),
+            "p99_ms": round(account["p99_ms"], 2),
+            "cpu_us_per_message": {role: round(s * 1e6 / delivered, 2) for role, s in cpu.items()},
+            "messages_per_cpu_s": round(delivered / event_path) if event_path > 0 else None,
+            "rss_mb": {role: round(mb) for role, mb in rss.items()},
+            "requests": received["accepted_requests"],
+            "messages_per_request":
+                round(received["accepted"] / max(1, received["accepted_requests"]), 1),
+            "addresses": received["addresses"],
+            "endpoints": received["endpoints"],
+        })
+        self.check("nothing lost", account["lost"] == 0, f"{account['lost']} lost, such as "
+                   f"(event, endpoint) {account['lost_examples'][:3]}")
+        self.check("nothing delivered that should not be", account["foreign"] == 0,
+                   f"{account['foreign']} foreign, such as {account['foreign_examples'][:3]}")
+        wrong = received["signatures_bad"] + account["signatures_bad"]
+        self.check("every signature verified", wrong == 0, f"{wrong} bad")
+        changed = received["contents_bad"] + received["envelopes_bad"] + received["malformed"]
+        self.check("every message as produced", changed == 0, f"{changed} bad, see receive.json")
+        self.check("ids are the same on a repeat", account["ids_changed"] == 0,
+                   f"{account['ids_changed']} changed")
+        if no_repeats:
+            self.check("nothing delivered twice", account["repeats"] == 0,
+                       f"{account['repeats']} repeats, such as {account['repeated_examples'][:3]}")
+        return account
+
+    def check(self, what, ok, otherwise="", fatal=True):
+        """A demand: `fatal` ones decide the exit status, the others are figures to be read."""
+        self.checks.append({"what": what, "ok": bool(ok), "fatal": fatal,
+                            "otherwise": "" if ok else otherwise})
+
+    def result(self):
+        figures = {key: self.figures.get(key) for key in KEYS}
+        figures.update(self.figures)
+        return {"scenario": self.args.name, **figures, "checks": self.checks}
+
+    # --- REST ----------------------------------------------------------------------------------
+
+    def call(self, method, path, body=None, key=None):
+        """Status, headers and JSON of one API call; status 0 when nobody answers."""
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.api_port, timeout=30)
+            connection.request(method, path, None if body is None else json.dumps(body), {
+                "authorization": f"Bearer {key or self.operator_key}",
+                "content-type": "application/json"})
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            return answer.status, answer.headers, json.loads(text) if text else None
+        except (OSError, http.client.HTTPException):
+            return 0, {}, None
+
+
+def table(name, result):
+    """The figures as one table."""
+    rows = []
+    for key, value in result.items():
+        if key in ("scenario", "checks") or value is None:
+            continue
+        if isinstance(value, dict):
+            value = "  ".join(f"{k} {v}" for k, v in value.items())
+        rows.append((key, str(value)))
+    for check in result["checks"]:
+        mark = "ok" if check["ok"] else ("FAILED" if check["fatal"] else "MISSED")
+        rows.append((mark, check["what"] + (f": {check['otherwise']}" if not check["ok"] else "")))
+    width = max(len(key) for key, _ in rows)
+    line = "-" * (width + 2 + max(len(value) for _, value in rows))
+    return "\n".join([f"scenario {name}", line,
+                      *(f"{key:<{width}}  {value}" for key, value in rows), line])
