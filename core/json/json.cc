@@ -20,22 +20,36 @@ using json_internal::SkipSpace;
 
 constexpr size_t kDepthMax = 256;  // Parse() recurses
 
-// Builds the values of a text that was proven. What is refused here beyond the grammar sets `fault`.
+// Builds the values of a text that was proven. What is refused here beyond the grammar sets
+// `fault`.
 class Builder {
  public:
   Builder(absl::string_view proven, size_t depth_max)
-      : begin_(proven.data()), at_(proven.data()), end_(at_ + proven.size()), depth_max_(depth_max) {}
+      : begin_(proven.data()),
+        at_(proven.data()),
+        end_(at_ + proven.size()),
+        depth_max_(depth_max) {}
 
   JsonValue Value(size_t depth) {
     at_ = SkipSpace(at_, end_);
     switch (*at_) {
-      case '{': return ObjectValue(depth + 1);
-      case '[': return ArrayValue(depth + 1);
-      case '"': return JsonValue(String());
-      case 't': at_ += 4; return JsonValue(true);
-      case 'f': at_ += 5; return JsonValue(false);
-      case 'n': at_ += 4; return JsonValue();
-      default: return Number();
+      case '{':
+        return ObjectValue(depth + 1);
+      case '[':
+        return ArrayValue(depth + 1);
+      case '"':
+        return JsonValue(String());
+      case 't':
+        at_ += 4;
+        return JsonValue(true);
+      case 'f':
+        at_ += 5;
+        return JsonValue(false);
+      case 'n':
+        at_ += 4;
+        return JsonValue();
+      default:
+        return Number();
     }
   }
   const std::string& fault() const { return fault_; }
@@ -220,12 +234,24 @@ JsonValue& JsonValue::Append(JsonValue value) {
 
 void JsonValue::AppendTo(std::string* out) const {
   switch (kind()) {
-    case Kind::kNull: out->append("null"); break;
-    case Kind::kBool: out->append(*boolean() ? "true" : "false"); break;
-    case Kind::kInt: AppendJsonNumber(*integer(), out); break;
-    case Kind::kDouble: AppendJsonNumber(*number(), out); break;
-    case Kind::kString: AppendJsonString(*string(), out); break;
-    case Kind::kRaw: out->append(*string()); break;
+    case Kind::kNull:
+      out->append("null");
+      break;
+    case Kind::kBool:
+      out->append(*boolean() ? "true" : "false");
+      break;
+    case Kind::kInt:
+      AppendJsonNumber(*integer(), out);
+      break;
+    case Kind::kDouble:
+      AppendJsonNumber(*number(), out);
+      break;
+    case Kind::kString:
+      AppendJsonString(*string(), out);
+      break;
+    case Kind::kRaw:
+      out->append(*string());
+      break;
     case Kind::kArray: {
       char before = '[';
       for (const JsonValue& element : *array()) {

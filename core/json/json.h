@@ -22,8 +22,8 @@ struct JsonLimits {
   size_t depth_max = 32;  // arrays and objects inside each other; at most 256
 };
 
-// A JSON document as values: for the REST API, settings and what is kept in columns. Objects keep the order
-// of their members. Events are never read into it (core/json/reader.h).
+// A JSON document as values: for the REST API, settings and what is kept in columns. Objects keep
+// the order of their members. Events are never read into it (core/json/reader.h).
 //
 // Threads: as a plain value.
 class JsonValue {
@@ -33,7 +33,7 @@ class JsonValue {
   using Array = std::vector<JsonValue>;
   using Object = std::vector<JsonMember>;
 
-  JsonValue();  // null
+  JsonValue();                                // null
   JsonValue(std::nullptr_t) : JsonValue() {}  // NOLINT(google-explicit-constructor)
   JsonValue(bool value);                      // NOLINT(google-explicit-constructor)
   JsonValue(double value);                    // NOLINT(google-explicit-constructor)
@@ -42,8 +42,8 @@ class JsonValue {
   JsonValue(const char* value);               // NOLINT(google-explicit-constructor)
   // A number past int64 becomes a double.
   template <typename T>
-    requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-  JsonValue(T value) : JsonValue() {  // NOLINT(google-explicit-constructor)
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) JsonValue(T value)
+      : JsonValue() {  // NOLINT(google-explicit-constructor)
     if (std::in_range<int64_t>(value)) {
       SetInt(static_cast<int64_t>(value));
     } else {
@@ -53,7 +53,8 @@ class JsonValue {
   JsonValue(Array value);   // NOLINT(google-explicit-constructor)
   JsonValue(Object value);  // NOLINT(google-explicit-constructor)
   static JsonValue MakeObject();
-  static JsonValue MakeObject(std::initializer_list<std::pair<absl::string_view, JsonValue>> members);
+  static JsonValue MakeObject(
+      std::initializer_list<std::pair<absl::string_view, JsonValue>> members);
   static JsonValue MakeArray();
   static JsonValue Raw(std::string proven_json);
 
@@ -63,8 +64,9 @@ class JsonValue {
   JsonValue& operator=(JsonValue&&) noexcept;
   ~JsonValue();
 
-  // Exactly one valid UTF-8 JSON value. Refused, InvalidArgument with the byte at which it went wrong: a name
-  // that an object has twice, numbers past a double, escapes of lone surrogates, more than `limits`.
+  // Exactly one valid UTF-8 JSON value. Refused, InvalidArgument with the byte at which it went
+  // wrong: a name that an object has twice, numbers past a double, escapes of lone surrogates, more
+  // than `limits`.
   static absl::StatusOr<JsonValue> Parse(absl::string_view text, const JsonLimits& limits = {});
 
   Kind kind() const;

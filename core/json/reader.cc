@@ -1,13 +1,12 @@
 #include "core/json/reader.h"
 
-#include <simdjson.h>
-
 #include <bitset>
 #include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "core/json/internal/simd.h"
 #include "core/json/internal/text.h"
 
 namespace postrider {
@@ -112,7 +111,8 @@ absl::optional<size_t> ArrayIndex(const std::string& step) {
   return index;
 }
 
-// The value of the first member of that name in the object that begins at `at`; null when there is none.
+// The value of the first member of that name in the object that begins at `at`; null when there is
+// none.
 const char* FindMember(const char* at, const char* end, const std::string& wanted,
                        std::string* scratch) {
   const char* fault = nullptr;
@@ -151,7 +151,7 @@ const char* FindElement(const char* at, const char* end, size_t index) {
 
 }  // namespace
 
-bool IsUtf8(absl::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
+bool IsUtf8(absl::string_view text) { return json_internal::ValidUtf8(text); }
 
 JsonProof ProveJson(absl::string_view text, size_t* fault_offset) {
   if (!IsUtf8(text)) {
@@ -180,31 +180,19 @@ absl::Status ProveOneJsonValue(absl::string_view text) {
       break;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "byte ", offset, offset >= text.size() ? ": the JSON value ends too early"
-                                             : ": not part of one JSON value"));
+      "byte ", offset,
+      offset >= text.size() ? ": the JSON value ends too early" : ": not part of one JSON value"));
 }
 
 struct JsonProver::Impl {
-  simdjson::dom::parser parser;
-  std::string padded;
+  json_internal::SimdParser fast;
 };
 
 JsonProver::JsonProver() : impl_(std::make_unique<Impl>()) {}
 JsonProver::~JsonProver() = default;
 
 JsonProof JsonProver::Prove(absl::string_view text) {
-  if (text.empty()) return JsonProof::kNotJson;
-  // simdjson reads past the end, and what it takes our grammar takes too. What it refuses (a number past 64 bits, a lone
-  // surrogate) our grammar rules.
-  std::string& padded = impl_->padded;
-  if (padded.size() < text.size() + simdjson::SIMDJSON_PADDING) {
-    padded.resize(text.size() + simdjson::SIMDJSON_PADDING);
-  }
-  std::memcpy(padded.data(), text.data(), text.size());
-  std::memset(padded.data() + text.size(), ' ', simdjson::SIMDJSON_PADDING);
-  const auto parsed = impl_->parser.parse(padded.data(), text.size(), false);
-  if (parsed.error() == simdjson::SUCCESS && text[0] != '\xef') return JsonProof::kProven;
-  return ProveJson(text);
+  return impl_->fast.Parses(text) ? JsonProof::kProven : ProveJson(text);
 }
 
 absl::StatusOr<JsonPointer> JsonPointer::Parse(absl::string_view text) {

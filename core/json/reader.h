@@ -12,8 +12,8 @@
 
 namespace postrider {
 
-// Reading events: proving that bytes are one JSON value, and taking a few scalars out of it. The bytes
-// themselves are never changed or written anew.
+// Reading events: proving that bytes are one JSON value, and taking a few scalars out of it. The
+// bytes themselves are never changed or written anew.
 
 inline constexpr size_t kJsonDepthMax = 1'024;
 
@@ -26,10 +26,11 @@ enum class JsonProof {
 
 bool IsUtf8(absl::string_view text);
 
-// Whether `text` is exactly one valid UTF-8 JSON value by the grammar of RFC 8259, scalars too, with white space around it.
-// The grammar alone rules: repeated names, \u0000, escapes of lone surrogates and numbers of any size
-// (1e999, 40 digits) are proven, for nothing here interprets them. Neither recursion nor allocation.
-// `fault_offset`, when given, is set to the byte at which a proof failed.
+// Whether `text` is exactly one valid UTF-8 JSON value by the grammar of RFC 8259, scalars too,
+// with white space around it. The grammar alone rules: repeated names, \u0000, escapes of lone
+// surrogates and numbers of any size (1e999, 40 digits) are proven, for nothing here interprets
+// them. Neither recursion nor allocation. `fault_offset`, when given, is set to the byte at which a
+// proof failed.
 JsonProof ProveJson(absl::string_view text, size_t* fault_offset = nullptr);
 // The same as a status: InvalidArgument with what is wrong and where.
 absl::Status ProveOneJsonValue(absl::string_view text);
@@ -65,15 +66,16 @@ enum class JsonKind { kAbsent, kNull, kBool, kNumber, kString, kArray, kObject }
 
 struct JsonScalar {
   JsonKind kind = JsonKind::kAbsent;
-  // A string without its quotes and escapes, a number or boolean as it is written; else empty. A view into the text
-  // or into the reader.
+  // A string without its quotes and escapes, a number or boolean as it is written; else empty. A
+  // view into the text or into the reader.
   absl::string_view text;
-  // The string holds the escape of a lone surrogate, which no UTF-8 can say; `text` has U+FFFD in its place.
+  // The string holds the escape of a lone surrogate, which no UTF-8 can say; `text` has U+FFFD in
+  // its place.
   bool has_lone_surrogate = false;
 };
 
-// Takes values out of a proven text by pointers. Of a name that stands twice in an object the first counts.
-// Nothing is allocated once its buffers have grown.
+// Takes values out of a proven text by pointers. Of a name that stands twice in an object the first
+// counts. Nothing is allocated once its buffers have grown.
 //
 // Threads: owned by one.
 class PointerReader {

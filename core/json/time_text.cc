@@ -113,7 +113,8 @@ absl::optional<WallTime> ParseRfc3339(absl::string_view text) {
     if (west) offset = -offset;
   }
   if (!scan.done() || hour > 23 || minute > 59 || second > 60) return absl::nullopt;
-  const year_month_day date(std::chrono::year(year), std::chrono::month(static_cast<unsigned>(month)),
+  const year_month_day date(std::chrono::year(year),
+                            std::chrono::month(static_cast<unsigned>(month)),
                             std::chrono::day(static_cast<unsigned>(day)));
   if (!date.ok()) return absl::nullopt;
   if (second == 60) millis = 0;

@@ -32,12 +32,25 @@ void AppendJsonString(absl::string_view text, std::string* out) {
       flush();
       out->push_back('\\');
       switch (byte) {
-        case '"': case '\\': out->push_back(static_cast<char>(byte)); break;
-        case '\b': out->push_back('b'); break;
-        case '\f': out->push_back('f'); break;
-        case '\n': out->push_back('n'); break;
-        case '\r': out->push_back('r'); break;
-        case '\t': out->push_back('t'); break;
+        case '"':
+        case '\\':
+          out->push_back(static_cast<char>(byte));
+          break;
+        case '\b':
+          out->push_back('b');
+          break;
+        case '\f':
+          out->push_back('f');
+          break;
+        case '\n':
+          out->push_back('n');
+          break;
+        case '\r':
+          out->push_back('r');
+          break;
+        case '\t':
+          out->push_back('t');
+          break;
         default:
           out->append("u00");
           out->push_back(kHex[byte >> 4]);

@@ -43,8 +43,8 @@ absl::Status Unreadable(absl::string_view why) {
   return absl::DataLossError(absl::StrCat("dispatch record: ", why));
 }
 
-// Version 1: u8 version | flags (1: has a department) | identity | customer | message id | event id, type, tenant,
-// department | times | xids; then the data to the end.
+// Version 1: u8 version | flags (1: has a department) | identity | customer | message id | event
+// id, type, tenant, department | times | xids; then the data to the end.
 void AppendFields(const DispatchRecord& record, ByteWriter& out) {
   const MessageIdentity& identity = record.identity;
   out.U8(kVersion);

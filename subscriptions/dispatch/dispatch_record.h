@@ -14,7 +14,8 @@
 
 namespace postrider::subscriptions {
 
-// What names a message for good (DESIGN 3): where its event stands in the log, for whom it is, and which replay.
+// What names a message for good (DESIGN 3): where its event stands in the log, for whom it is, and
+// which replay.
 struct MessageIdentity {
   std::string source_topic;
   int32_t source_partition = 0;
@@ -29,8 +30,8 @@ struct MessageIdentity {
   IdBytes Digest() const;
 };
 
-// One message on its way from the matcher to a worker: one event for one endpoint. The key of its log
-// record is the endpoint id's 16 bytes.
+// One message on its way from the matcher to a worker: one event for one endpoint. The key of its
+// log record is the endpoint id's 16 bytes.
 struct DispatchRecord {
   MessageIdentity identity;
   CustomerId customer;
@@ -41,15 +42,16 @@ struct DispatchRecord {
   absl::optional<std::string> department;
   WallTime event_time;
   WallTime dispatch_time;
-  // changed_xid of the rows that the matcher used: a worker whose snapshot does not see them yet waits
-  // before it says "deleted" or "not granted".
+  // changed_xid of the rows that the matcher used: a worker whose snapshot does not see them yet
+  // waits before it says "deleted" or "not granted".
   uint64_t endpoint_xid = 0;
   uint64_t grants_xid = 0;
   std::string data;  // the event's own bytes, proven to be one JSON value
 };
 
-// `msg_` + base32: 128 bits of SHA-256 over (topic, event id, endpoint, projection); `event_id` empty: over topic,
-// partition, incarnation and offset in its place. The same over retries, restarts and replays.
+// `msg_` + base32: 128 bits of SHA-256 over (topic, event id, endpoint, projection); `event_id`
+// empty: over topic, partition, incarnation and offset in its place. The same over retries,
+// restarts and replays.
 IdBytes MakeMessageId(const MessageIdentity& identity, absl::string_view given_event_id);
 std::string FormatMessageId(const IdBytes& id);
 

@@ -193,7 +193,8 @@ void MatchIndex::Find(const TypePatterns& patterns, absl::string_view tenant_nam
       Add(entry, *tenant, department, matches);
     }
   }
-  // The snapshot's endpoints are sorted by id, so that the order is the same whatever the index looks like.
+  // The snapshot's endpoints are sorted by id, so that the order is the same whatever the index
+  // looks like.
   const auto before = [](const Match& a, const Match& b) {
     return a.endpoint_index < b.endpoint_index;
   };
@@ -205,10 +206,10 @@ void MatchIndex::Find(const TypePatterns& patterns, absl::string_view tenant_nam
 }
 
 size_t MatchIndex::memory_bytes() const {
-  size_t bytes = sizeof(*this) + entries_.capacity() * sizeof(Entry) +
-                 spans_.capacity() * (sizeof(std::pair<uint64_t, Span>) + 1) +
-                 granted_customers_.capacity() *
-                     (sizeof(std::pair<StringId, std::vector<uint32_t>>) + 1);
+  size_t bytes =
+      sizeof(*this) + entries_.capacity() * sizeof(Entry) +
+      spans_.capacity() * (sizeof(std::pair<uint64_t, Span>) + 1) +
+      granted_customers_.capacity() * (sizeof(std::pair<StringId, std::vector<uint32_t>>) + 1);
   for (const auto& [pattern, customers] : granted_customers_) {
     bytes += customers.capacity() * sizeof(uint32_t);
   }

@@ -26,19 +26,20 @@ struct Match {
 
 // Which endpoints get an event. Made from a snapshot, which it keeps; immutable.
 //
-// Everything is looked up by hash on (pattern, tenant) or (pattern, customer), where the patterns of an event type
-// are the type itself, "a.*" for each of its dots, and "*": a prefix costs an event one more look-up
-// and nothing is spread over the types that it covers. Grants are part of every answer: a subscription to a listed
-// tenant that is not granted is not in the index at all.
+// Everything is looked up by hash on (pattern, tenant) or (pattern, customer), where the patterns
+// of an event type are the type itself, "a.*" for each of its dots, and "*": a prefix costs an
+// event one more look-up and nothing is spread over the types that it covers. Grants are part of
+// every answer: a subscription to a listed tenant that is not granted is not in the index at all.
 //
-// Threads: any. Size: 8 bytes and a hash slot (about 20 bytes) for each pattern and tenant of a subscription; one
-// with many of both is kept once per tenant instead, and its patterns are then looked at one by one.
+// Threads: any. Size: 8 bytes and a hash slot (about 20 bytes) for each pattern and tenant of a
+// subscription; one with many of both is kept once per tenant instead, and its patterns are then
+// looked at one by one.
 class MatchIndex {
  public:
   static std::shared_ptr<const MatchIndex> Build(std::shared_ptr<const Snapshot> snapshot);
 
-  // The patterns that an event type fits, as numbers of this index. Made once per type and index, for a topic's events
-  // have one type.
+  // The patterns that an event type fits, as numbers of this index. Made once per type and index,
+  // for a topic's events have one type.
   class TypePatterns {
    public:
     bool empty() const { return numbers_.empty(); }
@@ -49,11 +50,12 @@ class MatchIndex {
   };
   TypePatterns PatternsOf(absl::string_view type) const;
 
-  // Whether an event of these patterns and tenant may match at all, whatever its department; cheap, and right
-  // when it says no.
+  // Whether an event of these patterns and tenant may match at all, whatever its department; cheap,
+  // and right when it says no.
   bool MayMatch(const TypePatterns& patterns, absl::string_view tenant) const;
 
-  // Every endpoint that gets the event, once each, in the order of their ids; `matches` is overwritten.
+  // Every endpoint that gets the event, once each, in the order of their ids; `matches` is
+  // overwritten.
   void Find(const TypePatterns& patterns, absl::string_view tenant,
             absl::optional<absl::string_view> department, std::vector<Match>* matches) const;
 

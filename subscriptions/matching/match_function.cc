@@ -77,8 +77,8 @@ void MatchFunction::OnResume(TaskContext&) {
   Pump();
 }
 
-// The event in hand is still emitted to its end, so that a successor repeats less of it; no further one is begun.
-// What waits stays pending and is read again by whoever owns the partition next.
+// The event in hand is still emitted to its end, so that a successor repeats less of it; no further
+// one is begun. What waits stays pending and is read again by whoever owns the partition next.
 void MatchFunction::OnDrain(TaskContext&, Drain) { draining_ = true; }
 
 void MatchFunction::Pump() {
@@ -188,8 +188,8 @@ void MatchFunction::BeginEmit(int64_t offset, uint32_t appends) {
 
 void MatchFunction::Reject(const LogRecord& record, RejectReason reason) {
   POSTRIDER_LOG(kWarn, "event rejected", {"reason", RejectReasonName(reason)},
-                {"topic", record.topic}, {"partition", record.partition},
-                {"offset", record.offset}, {"bytes", record.value.size()});
+                {"topic", record.topic}, {"partition", record.partition}, {"offset", record.offset},
+                {"bytes", record.value.size()});
   program_.metrics_.rejected(reason).Increment();
   rejected_ = MakeRejectedRecord(program_.options().rejected_topic, reason, record,
                                  ctx_->incarnation_ms(), ctx_->clock().Wall());
@@ -224,16 +224,17 @@ bool MatchFunction::EmitRest() {
 
 bool MatchFunction::EmitRecord(AppendRecord&& record) {
   // Does not run after the task was closed, so that `this` is good.
-  return ctx_->Emit(std::move(record), [this, offset = offset_in_hand_](absl::StatusOr<int64_t> answer) {
-    OnAppended(offset, answer);
-  });
+  return ctx_->Emit(std::move(record),
+                    [this, offset = offset_in_hand_](absl::StatusOr<int64_t> answer) {
+                      OnAppended(offset, answer);
+                    });
 }
 
 void MatchFunction::OnAppended(int64_t offset, const absl::StatusOr<int64_t>& answer) {
   if (!answer.ok()) {
-    ctx_->Fail(absl::Status(answer.status().code(),
-                            absl::StrCat("matching: append for offset ", offset, ": ",
-                                         answer.status().message())));
+    ctx_->Fail(absl::Status(
+        answer.status().code(),
+        absl::StrCat("matching: append for offset ", offset, ": ", answer.status().message())));
     return;
   }
   const auto found = outstanding_.find(offset);

@@ -19,11 +19,13 @@
 
 namespace postrider::subscriptions {
 
-// Turns the events of one source partition into messages: one dispatch record for each endpoint that an event
-// matches, appended strictly in the order of the events. An event is complete when all its records, or
-// its record in the `rejected` topic, are acknowledged; at once when it goes to nobody.
+// Turns the events of one source partition into messages: one dispatch record for each endpoint
+// that an event matches, appended strictly in the order of the events. An event is complete when
+// all its records, or its record in the `rejected` topic, are acknowledged; at once when it goes to
+// nobody.
 //
-//   read --may match--> matched --all records taken by Emit()--> emitted --all acknowledged--> complete
+//   read --may match--> matched --all records taken by Emit()--> emitted --all acknowledged-->
+//   complete
 //     |                    | Emit() refuses
 //     |                    v
 //     |                 half emitted: the rest goes out, in order, in OnRoom(); later events wait

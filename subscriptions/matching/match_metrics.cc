@@ -4,9 +4,12 @@ namespace postrider::subscriptions {
 
 absl::string_view UnmatchedReasonName(UnmatchedReason reason) {
   switch (reason) {
-    case UnmatchedReason::kNoTenant: return "no_tenant";
-    case UnmatchedReason::kNoSubscription: return "no_subscription";
-    case UnmatchedReason::kTombstone: return "tombstone";
+    case UnmatchedReason::kNoTenant:
+      return "no_tenant";
+    case UnmatchedReason::kNoSubscription:
+      return "no_subscription";
+    case UnmatchedReason::kTombstone:
+      return "tombstone";
   }
   return "unknown";
 }

@@ -36,7 +36,8 @@ class MatchProgram final : public ShardProgram {
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) override;
 
-  // `index` was built from a snapshot of the same contents as `snapshot`, which may have been confirmed later.
+  // `index` was built from a snapshot of the same contents as `snapshot`, which may have been
+  // confirmed later.
   void SetSnapshot(std::shared_ptr<const Snapshot> snapshot,
                    std::shared_ptr<const MatchIndex> index);
 

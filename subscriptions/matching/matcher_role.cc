@@ -82,8 +82,8 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
   job.group.fetch_bytes_min = options.fetch_bytes_min;
   job.group.topic_refresh = options.topic_refresh;
   job.producer.linger = options.linger;
-  job.start = options.start == "latest" ? StartPolicy::kLogStartOnceEstablished
-                                        : StartPolicy::kLogStart;
+  job.start =
+      options.start == "latest" ? StartPolicy::kLogStartOnceEstablished : StartPolicy::kLogStart;
   job.shards = static_cast<int>(options.shards);
   job.pending_records_max = options.events_max;
   job.pending_bytes_max = options.bytes_max;
@@ -101,8 +101,7 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
       [shared, program,
        decoding](const ShardEnvironment&) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
     ASSIGN_OR_RETURN(std::unique_ptr<JsonDecoder> decoder, JsonDecoder::Create(decoding));
-    auto made =
-        std::make_unique<MatchProgram>(program, std::move(decoder), shared->match_metrics);
+    auto made = std::make_unique<MatchProgram>(program, std::move(decoder), shared->match_metrics);
     absl::MutexLock lock(&shared->mutex);
     if (shared->snapshot != nullptr) made->SetSnapshot(shared->snapshot, shared->index);
     return made;
@@ -117,8 +116,7 @@ void MatcherRole::SetSnapshot(std::shared_ptr<const Snapshot> snapshot) {
     absl::MutexLock lock(&impl_->mutex);
     index = impl_->index;
   }
-  if (index == nullptr ||
-      index->snapshot().contents_version() != snapshot->contents_version()) {
+  if (index == nullptr || index->snapshot().contents_version() != snapshot->contents_version()) {
     const MonotonicTime begun = impl_->clock->Now();
     index = MatchIndex::Build(snapshot);
     impl_->match_metrics.index_build_seconds.Set(
@@ -130,10 +128,10 @@ void MatcherRole::SetSnapshot(std::shared_ptr<const Snapshot> snapshot) {
     impl_->snapshot = snapshot;
     impl_->index = index;
   }
-  impl_->job->Post([snapshot = std::move(snapshot), index = std::move(index)](
-                       ShardProgram& program) {
-    static_cast<MatchProgram&>(program).SetSnapshot(snapshot, index);
-  });
+  impl_->job->Post(
+      [snapshot = std::move(snapshot), index = std::move(index)](ShardProgram& program) {
+        static_cast<MatchProgram&>(program).SetSnapshot(snapshot, index);
+      });
 }
 
 JobStatus MatcherRole::status() const { return impl_->job->status(); }

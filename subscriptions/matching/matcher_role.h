@@ -23,7 +23,7 @@ struct MatcherOptions {
   std::string topics = "^events\\..*";  // the pattern of source topics
   std::string start = "earliest";       // or "latest": where a group without any commit begins
   int64_t shards = 1;
-  int64_t events_max = 100'000;    // per shard, read but not complete
+  int64_t events_max = 100'000;  // per shard, read but not complete
   int64_t bytes_max = 64 << 20;
   std::chrono::milliseconds session_timeout{6'000};
   std::chrono::milliseconds heartbeat_interval{200};
@@ -43,20 +43,22 @@ struct MatcherTarget {
   int32_t key_groups = 64;
 };
 
-// The matcher: reads the source topics and fills the dispatch topic. Threads: Start, Stop and status one control
-// thread; SetSnapshot any one thread.
+// The matcher: reads the source topics and fills the dispatch topic. Threads: Start, Stop and
+// status one control thread; SetSnapshot any one thread.
 class MatcherRole {
  public:
   // The topics that it writes to; make them before Start().
   static std::vector<TopicSpec> Topics(const MatcherTarget& target, int16_t replication);
 
-  // `log`, `clock` and `metrics` outlive it. Without a first SetSnapshot() events are read up to the bounds and wait.
+  // `log`, `clock` and `metrics` outlive it. Without a first SetSnapshot() events are read up to
+  // the bounds and wait.
   static absl::StatusOr<std::unique_ptr<MatcherRole>> Start(
       Log& log, const Clock& clock, Metrics& metrics, const MatcherOptions& options,
       const MatcherTarget& target, std::chrono::milliseconds snapshot_age_max);
   ~MatcherRole();
 
-  // Builds the index on the calling thread, when the contents are others than before, and posts both to the shards.
+  // Builds the index on the calling thread, when the contents are others than before, and posts
+  // both to the shards.
   void SetSnapshot(std::shared_ptr<const Snapshot> snapshot);
   JobStatus status() const;
   // Drains and leaves; `done` runs on some thread.

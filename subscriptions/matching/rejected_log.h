@@ -11,9 +11,10 @@
 
 namespace postrider::subscriptions {
 
-// What could not be decoded, for whoever runs the service: JSON records in a topic of one partition, kept 7 days.
-// {"reason","topic","partition","offset","incarnation_ms","timestamp","rejected_at","value_bytes","value_base64"},
-// the last being the first kRejectedValueBytesMax bytes of the value.
+// What could not be decoded, for whoever runs the service: JSON records in a topic of one
+// partition, kept 7 days. {"reason", "topic", "partition", "offset", "incarnation_ms", "timestamp",
+// "rejected_at", "value_bytes", "value_base64"}, the last being the first kRejectedValueBytesMax
+// bytes of the value.
 inline constexpr size_t kRejectedValueBytesMax = 1'024;
 
 TopicSpec RejectedTopic(absl::string_view prefix, int16_t replication);

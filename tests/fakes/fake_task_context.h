@@ -47,8 +47,8 @@ struct OwnedRecord {
   mutable std::vector<RecordHeader> views_;
 };
 
-// One task's context without a shard: time by hand, appends that wait for the test's answer, timers that
-// fire when told to, and a list of what was completed.
+// One task's context without a shard: time by hand, appends that wait for the test's answer, timers
+// that fire when told to, and a list of what was completed.
 class FakeTaskContext final : public TaskContext {
  public:
   explicit FakeTaskContext(TopicPartition tp = {"topic", 0}) : tp_(std::move(tp)) {}
@@ -72,9 +72,7 @@ class FakeTaskContext final : public TaskContext {
   std::vector<Emitted>& emitted() { return emitted_; }
   size_t refused() const { return refused_; }
   const std::vector<int64_t>& completed() const { return completed_; }
-  bool IsCompleted(int64_t offset) const {
-    return completed_set_.contains(offset);
-  }
+  bool IsCompleted(int64_t offset) const { return completed_set_.contains(offset); }
   const absl::optional<absl::Status>& failure() const { return failure_; }
 
   // Answers append number `index` (from 0, in the order of Emit()).

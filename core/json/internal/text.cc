@@ -75,7 +75,14 @@ const char* ScanString(const char* at, const char* end, const char** fault) {
     if (*at != '\\') break;
     if (++at == end) break;
     switch (*at) {
-      case '"': case '\\': case '/': case 'b': case 'f': case 'n': case 'r': case 't':
+      case '"':
+      case '\\':
+      case '/':
+      case 'b':
+      case 'f':
+      case 'n':
+      case 'r':
+      case 't':
         ++at;
         continue;
       case 'u': {
@@ -122,8 +129,8 @@ const char* ScanNumber(const char* at, const char* end, const char** fault) {
 
 const char* ScanLiteral(const char* at, const char* end, const char** fault) {
   const absl::string_view rest(at, static_cast<size_t>(end - at));
-  for (const absl::string_view word : {absl::string_view("true"), absl::string_view("false"),
-                                       absl::string_view("null")}) {
+  for (const absl::string_view word :
+       {absl::string_view("true"), absl::string_view("false"), absl::string_view("null")}) {
     if (rest.substr(0, word.size()) == word) return at + word.size();
   }
   *fault = at;
@@ -140,11 +147,13 @@ const char* SkipValue(const char* at, const char* end) {
         if (at == nullptr) return end;
         if (depth == 0) return at;
         continue;
-      case '{': case '[':
+      case '{':
+      case '[':
         ++depth;
         ++at;
         continue;
-      case '}': case ']':
+      case '}':
+      case ']':
         if (depth == 0) return at;
         ++at;
         if (--depth == 0) return at;
@@ -173,11 +182,21 @@ bool AppendUnescaped(absl::string_view content, std::string* out) {
     const char kind = at[1];
     at += 2;
     switch (kind) {
-      case 'b': out->push_back('\b'); break;
-      case 'f': out->push_back('\f'); break;
-      case 'n': out->push_back('\n'); break;
-      case 'r': out->push_back('\r'); break;
-      case 't': out->push_back('\t'); break;
+      case 'b':
+        out->push_back('\b');
+        break;
+      case 'f':
+        out->push_back('\f');
+        break;
+      case 'n':
+        out->push_back('\n');
+        break;
+      case 'r':
+        out->push_back('\r');
+        break;
+      case 't':
+        out->push_back('\t');
+        break;
       case 'u': {
         uint32_t code = FourHex(at);
         at += 4;
@@ -195,7 +214,9 @@ bool AppendUnescaped(absl::string_view content, std::string* out) {
         AppendUtf8(code, out);
         break;
       }
-      default: out->push_back(kind); break;
+      default:
+        out->push_back(kind);
+        break;
     }
   }
   return paired;

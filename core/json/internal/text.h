@@ -13,8 +13,8 @@ inline const char* SkipSpace(const char* at, const char* end) {
   return at;
 }
 
-// Each takes the place where the token begins and gives the one after it; null when it is malformed,
-// with `*fault` at the byte that is wrong.
+// Each takes the place where the token begins and gives the one after it; null when it is
+// malformed, with `*fault` at the byte that is wrong.
 const char* ScanString(const char* at, const char* end, const char** fault);
 const char* ScanNumber(const char* at, const char* end, const char** fault);
 const char* ScanLiteral(const char* at, const char* end, const char** fault);
@@ -22,8 +22,8 @@ const char* ScanLiteral(const char* at, const char* end, const char** fault);
 // Past one value of a text that is known to be well-formed. `at` is at its first byte.
 const char* SkipValue(const char* at, const char* end);
 
-// Appends a well-formed string's content (without its quotes) with the escapes resolved. False: there was the
-// escape of a lone surrogate; U+FFFD stands in its place.
+// Appends a well-formed string's content (without its quotes) with the escapes resolved. False:
+// there was the escape of a lone surrogate; U+FFFD stands in its place.
 bool AppendUnescaped(absl::string_view content, std::string* out);
 
 // The length of the well-formed UTF-8 sequence at `at`; 0 when there is none.

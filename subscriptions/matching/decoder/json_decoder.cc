@@ -44,15 +44,24 @@ absl::optional<WallTime> TimeOf(absl::string_view text) {
 
 absl::string_view RejectReasonName(RejectReason reason) {
   switch (reason) {
-    case RejectReason::kTooLarge: return "too_large";
-    case RejectReason::kNotJson: return "not_json";
-    case RejectReason::kNotUtf8: return "not_utf8";
-    case RejectReason::kTooDeep: return "too_deep";
-    case RejectReason::kTenantWrongType: return "tenant_wrong_type";
-    case RejectReason::kDepartmentWrongType: return "department_wrong_type";
-    case RejectReason::kIdWrongType: return "id_wrong_type";
-    case RejectReason::kBadTime: return "bad_time";
-    case RejectReason::kBadText: return "bad_text";
+    case RejectReason::kTooLarge:
+      return "too_large";
+    case RejectReason::kNotJson:
+      return "not_json";
+    case RejectReason::kNotUtf8:
+      return "not_utf8";
+    case RejectReason::kTooDeep:
+      return "too_deep";
+    case RejectReason::kTenantWrongType:
+      return "tenant_wrong_type";
+    case RejectReason::kDepartmentWrongType:
+      return "department_wrong_type";
+    case RejectReason::kIdWrongType:
+      return "id_wrong_type";
+    case RejectReason::kBadTime:
+      return "bad_time";
+    case RejectReason::kBadText:
+      return "bad_text";
   }
   return "unknown";
 }
@@ -60,9 +69,10 @@ absl::string_view RejectReasonName(RejectReason reason) {
 void JsonDecoderOptions::Register(Options& options) {
   options.Add("source.topic_prefix", &topic_prefix,
               "A source topic's name without this beginning is its event type.");
-  options.AddList("source.tenant", &tenant,
-                  "Where an event's tenant stands: `header:<name>` or a JSON pointer into its value; "
-                  "tried in order.");
+  options.AddList(
+      "source.tenant", &tenant,
+      "Where an event's tenant stands: `header:<name>` or a JSON pointer into its value; "
+      "tried in order.");
   options.AddList("source.department", &department,
                   "Where an event's department stands, as source.tenant.");
   options.AddList("source.id", &id, "Where an event's id stands, as source.tenant.");
@@ -86,9 +96,9 @@ absl::StatusOr<JsonDecoder::Places> JsonDecoder::ParsePlaces(const std::vector<s
     } else {
       absl::StatusOr<JsonPointer> pointer = JsonPointer::Parse(text);
       if (!pointer.ok()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(option, ": \"", text, "\" is no header:<name> and no JSON pointer: ",
-                         pointer.status().message()));
+        return absl::InvalidArgumentError(absl::StrCat(
+            option, ": \"", text,
+            "\" is no header:<name> and no JSON pointer: ", pointer.status().message()));
       }
       place.pointer = *std::move(pointer);
     }
@@ -117,10 +127,14 @@ absl::string_view JsonDecoder::TypeOf(absl::string_view topic) const {
 absl::optional<RejectReason> JsonDecoder::Prove() {
   if (proven_) return absl::nullopt;
   switch (prover_.Prove(record_.value)) {
-    case JsonProof::kProven: break;
-    case JsonProof::kNotUtf8: return RejectReason::kNotUtf8;
-    case JsonProof::kNotJson: return RejectReason::kNotJson;
-    case JsonProof::kTooDeep: return RejectReason::kTooDeep;
+    case JsonProof::kProven:
+      break;
+    case JsonProof::kNotUtf8:
+      return RejectReason::kNotUtf8;
+    case JsonProof::kNotJson:
+      return RejectReason::kNotJson;
+    case JsonProof::kTooDeep:
+      return RejectReason::kTooDeep;
   }
   proven_ = true;
   reader_.Reset(record_.value);
@@ -144,9 +158,14 @@ absl::optional<RejectReason> JsonDecoder::Take(const Places& places, Taken* take
         case JsonKind::kAbsent:
         case JsonKind::kNull:
           continue;
-        case JsonKind::kString: break;
-        case JsonKind::kNumber: kind = Taken::kNumber; break;
-        default: kind = Taken::kWrongType; break;
+        case JsonKind::kString:
+          break;
+        case JsonKind::kNumber:
+          kind = Taken::kNumber;
+          break;
+        default:
+          kind = Taken::kWrongType;
+          break;
       }
     }
     if (kind != Taken::kWrongType && text->empty()) continue;

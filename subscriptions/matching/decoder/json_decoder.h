@@ -16,7 +16,8 @@
 
 namespace postrider::subscriptions {
 
-// Why a record is no event that can be delivered. Closed: a label of metrics, and a word in the `rejected` topic.
+// Why a record is no event that can be delivered. Closed: a label of metrics, and a word in the
+// `rejected` topic.
 enum class RejectReason {
   kTooLarge,
   kNotJson,  // not exactly one JSON value
@@ -26,15 +27,16 @@ enum class RejectReason {
   kDepartmentWrongType,
   kIdWrongType,
   kBadTime,
-  kBadText,  // a field that is no UTF-8, has control characters, or is longer than kEventFieldBytesMax
+  kBadText,  // a field that is no UTF-8, has control characters, or is longer than
+             // kEventFieldBytesMax
 };
 inline constexpr int kRejectReasons = 9;
 absl::string_view RejectReasonName(RejectReason reason);
 
 inline constexpr size_t kEventFieldBytesMax = 256;
 
-// Where an event's fields stand. Each list is tried in its order; a field that is absent, null or empty is looked for
-// in the next place, one of a wrong type rejects the record.
+// Where an event's fields stand. Each list is tried in its order; a field that is absent, null or
+// empty is looked for in the next place, one of a wrong type rejects the record.
 struct JsonDecoderOptions {
   std::string topic_prefix = "events.";
   std::vector<std::string> tenant = {"header:tenant", "/tenant"};
@@ -47,7 +49,8 @@ struct JsonDecoderOptions {
   void Register(Options& options);
 };
 
-// An event as the decoder sees it: views into the record and the decoder, good until its next Begin().
+// An event as the decoder sees it: views into the record and the decoder, good until its next
+// Begin().
 struct DecodedEvent {
   absl::string_view tenant;
   absl::optional<absl::string_view> department;
@@ -55,14 +58,14 @@ struct DecodedEvent {
   WallTime time;         // the record's own when none was given
 };
 
-// Reads source records whose value is a JSON document and is delivered as it is. In two steps, so that an
-// event that nobody gets is not parsed when its headers say enough:
+// Reads source records whose value is a JSON document and is delivered as it is. In two steps, so
+// that an event that nobody gets is not parsed when its headers say enough:
 //
 //   Begin()   size and tenant. The value is parsed only if a pointer has to be followed.
 //   Finish()  proves that the value is exactly one JSON value, and finds the other fields.
 //
-// Of a name that stands twice in an object the first counts. A number is taken for an id, by its text; for a
-// tenant or department it is a wrong type.
+// Of a name that stands twice in an object the first counts. A number is taken for an id, by its
+// text; for a tenant or department it is a wrong type.
 //
 // Threads: owned by one shard.
 class JsonDecoder {
@@ -73,8 +76,8 @@ class JsonDecoder {
   // The topic's name without the prefix, or all of it when it has another.
   absl::string_view TypeOf(absl::string_view topic) const;
 
-  // No value: go on, event().tenant is set, empty when there is none. `record` and its views stay as they are until
-  // Finish() is through.
+  // No value: go on, event().tenant is set, empty when there is none. `record` and its views stay
+  // as they are until Finish() is through.
   absl::optional<RejectReason> Begin(const LogRecord& record);
   // After Begin() gave no reason. No value: event() is whole.
   absl::optional<RejectReason> Finish();

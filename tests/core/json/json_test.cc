@@ -15,9 +15,9 @@ JsonValue Parsed(absl::string_view text) {
 }
 
 TEST(JsonValueTest, KeepsWhatItParsedInItsOrder) {
-  for (const char* text : {"null", "true", "false", "0", "-7", "9223372036854775807",
-                           "-9223372036854775808", "1.5", "1e+300", "\"\"", "[]", "{}",
-                           R"({"z":1,"a":[1,"x",null,{"b":{}}],"m":"\u0001\"\\\n"})"}) {
+  for (const char* text :
+       {"null", "true", "false", "0", "-7", "9223372036854775807", "-9223372036854775808", "1.5",
+        "1e+300", "\"\"", "[]", "{}", R"({"z":1,"a":[1,"x",null,{"b":{}}],"m":"\u0001\"\\\n"})"}) {
     EXPECT_EQ(Parsed(text).Serialize(), text);
   }
 }

@@ -31,12 +31,51 @@ TEST(ProveJsonTest, TakesEveryKindOfValueWithSpaceAroundIt) {
 }
 
 TEST(ProveJsonTest, RefusesWhatIsNotExactlyOneValue) {
-  for (const char* text :
-       {"", " ", "1 2", "{} {}", R"(1},{"id":"forged")", R"({"a":1}},{"id":"forged"})", "[1,]",
-        "{,}", R"({"a"})", R"({"a":})", R"({"a":1,})", R"({a:1})", "{1:2}", "[1 2]", "]", "}",
-        "[}", "{]", "nul", "True", "nullx", "+1", "01", "1.", ".5", "1e", "1e+", "-", "--1", "0x1",
-        "NaN", "'a'", "\"", "\"\\", R"("\x")", R"("\u12")", R"("\u12g4")", "\"a\nb\"", "\"\t\"",
-        "//c\n1", "[1]x", "[", "[[", R"({"a":[})", "\xef\xbb\xbf{}"}) {
+  for (const char* text : {"",
+                           " ",
+                           "1 2",
+                           "{} {}",
+                           R"(1},{"id":"forged")",
+                           R"({"a":1}},{"id":"forged"})",
+                           "[1,]",
+                           "{,}",
+                           R"({"a"})",
+                           R"({"a":})",
+                           R"({"a":1,})",
+                           R"({a:1})",
+                           "{1:2}",
+                           "[1 2]",
+                           "]",
+                           "}",
+                           "[}",
+                           "{]",
+                           "nul",
+                           "True",
+                           "nullx",
+                           "+1",
+                           "01",
+                           "1.",
+                           ".5",
+                           "1e",
+                           "1e+",
+                           "-",
+                           "--1",
+                           "0x1",
+                           "NaN",
+                           "'a'",
+                           "\"",
+                           "\"\\",
+                           R"("\x")",
+                           R"("\u12")",
+                           R"("\u12g4")",
+                           "\"a\nb\"",
+                           "\"\t\"",
+                           "//c\n1",
+                           "[1]x",
+                           "[",
+                           "[[",
+                           R"({"a":[})",
+                           "\xef\xbb\xbf{}"}) {
     EXPECT_EQ(Proof(text), JsonProof::kNotJson) << text;
   }
   EXPECT_EQ(Proof(absl::string_view("1\0", 2)), JsonProof::kNotJson);
@@ -80,8 +119,9 @@ TEST(ProveJsonTest, SaysWhereAProofFailed) {
   EXPECT_EQ(ProveOneJsonValue("[1").message(), "byte 2: the JSON value ends too early");
 }
 
-// Mutations of a valid document: whatever simdjson takes our grammar must take (the fast way proves nothing
-// more), and what is proven can be spliced into an array without changing what stands beside it.
+// Mutations of a valid document: whatever simdjson takes our grammar must take (the fast way proves
+// nothing more), and what is proven can be spliced into an array without changing what stands
+// beside it.
 TEST(ProveJsonTest, ThePlainAndTheFastWayAgreeOnMutatedTexts) {
   const std::string seed_text =
       R"({"id":"e-1","n":-12.5e3,"t":true,"x":null,"l":[1,"aé\ud83d\ude00",{"k":[]}],"z":"\\\""})";
@@ -96,9 +136,15 @@ TEST(ProveJsonTest, ThePlainAndTheFastWayAgreeOnMutatedTexts) {
       const size_t at = random.Below(text.size());
       const char with = alphabet[random.Below(alphabet.size())];
       switch (random.Below(3)) {
-        case 0: text[at] = with; break;
-        case 1: text.insert(at, 1, with); break;
-        default: text.erase(at, 1); break;
+        case 0:
+          text[at] = with;
+          break;
+        case 1:
+          text.insert(at, 1, with);
+          break;
+        default:
+          text.erase(at, 1);
+          break;
       }
     }
     const JsonProof proof = ProveJson(text);
@@ -127,7 +173,8 @@ class PointerReaderTest : public testing::Test {
 
 TEST_F(PointerReaderTest, TellsEveryKindApart) {
   const std::string text =
-      R"( { "s" : "v" , "n" : -1.50e2, "big":170141183460469231731687303715884105727, "t":true,"f":false,)"
+      R"( { "s" : "v" , "n" : -1.50e2, "big":170141183460469231731687303715884105727,)"
+      R"( "t":true,"f":false,)"
       R"("z":null,"a":[10,[20],{"b":"c"}],"o":{"p":{"q":1}},"e":""} )";
   ASSERT_EQ(ProveJson(text), JsonProof::kProven);
   reader_.Reset(text);
@@ -149,15 +196,15 @@ TEST_F(PointerReaderTest, TellsEveryKindApart) {
   EXPECT_EQ(Find("/a/1/0").text, "20");
   EXPECT_EQ(Find("/a/2/b").text, "c");
   EXPECT_EQ(Find("/o/p/q").text, "1");
-  for (const char* absent : {"/x", "/a/3", "/a/00", "/a/-", "/a/x", "/s/0", "/o/p/q/r", "/", "/z/a",
-                             "/a/99999999999"}) {
+  for (const char* absent :
+       {"/x", "/a/3", "/a/00", "/a/-", "/a/x", "/s/0", "/o/p/q/r", "/", "/z/a", "/a/99999999999"}) {
     EXPECT_EQ(Find(absent).kind, JsonKind::kAbsent) << absent;
   }
 }
 
 TEST_F(PointerReaderTest, ResolvesEscapesInNamesStringsAndPointers) {
-  const std::string text =
-      R"({"a/b":1,"m~n":2,"ten\u0061nt":"t\u00e9\ud83d\ude00\n","lone":"x\ud800y","\ud800":3,"":4})";
+  const std::string text = R"({"a/b":1,"m~n":2,"ten\u0061nt":"t\u00e9\ud83d\ude00\n",)"
+                           R"("lone":"x\ud800y","\ud800":3,"":4})";
   ASSERT_EQ(ProveJson(text), JsonProof::kProven);
   reader_.Reset(text);
   EXPECT_EQ(Find("/a~1b").text, "1");

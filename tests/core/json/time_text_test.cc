@@ -42,7 +42,8 @@ TEST(TimeTextTest, RefusesWhatIsNoTime) {
 }
 
 TEST(TimeTextTest, WritesWhatItReadsAndHoldsTheRange) {
-  for (const int64_t millis : {int64_t{0}, int64_t{-1}, int64_t{1901147400123}, int64_t{253402300799999}}) {
+  for (const int64_t millis :
+       {int64_t{0}, int64_t{-1}, int64_t{1901147400123}, int64_t{253402300799999}}) {
     EXPECT_EQ(Millis(FormatRfc3339(WallTimeFromMillis(millis))), millis);
   }
   EXPECT_EQ(FormatRfc3339(WallTimeFromMillis(253402300800000)), "9999-12-31T23:59:59.999Z");

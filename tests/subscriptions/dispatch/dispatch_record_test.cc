@@ -112,9 +112,15 @@ TEST(DispatchRecordTest, MutatedBytesAreRefusedOrRoundTrip) {
     for (uint64_t edits = 1 + random.Below(4); edits-- > 0;) {
       const size_t at = random.Below(bytes.size());
       switch (random.Below(3)) {
-        case 0: bytes[at] = static_cast<char>(random.Next()); break;
-        case 1: bytes.insert(at, 1, static_cast<char>(random.Next())); break;
-        default: bytes.erase(at, 1 + random.Below(3)); break;
+        case 0:
+          bytes[at] = static_cast<char>(random.Next());
+          break;
+        case 1:
+          bytes.insert(at, 1, static_cast<char>(random.Next()));
+          break;
+        default:
+          bytes.erase(at, 1 + random.Below(3));
+          break;
       }
     }
     const auto decoded = DecodeDispatchRecord(bytes);
@@ -171,7 +177,8 @@ TEST(MessageIdTest, IsStableForEver) {
   const std::string id = FormatMessageId(MakeMessageId(Example().identity, "e-1"));
   EXPECT_EQ(id.size(), 30u);
   EXPECT_EQ(id, "msg_7hcy2a35kvpsgnw7fwh8gvsdvd");
-  EXPECT_EQ(FormatMessageId(MakeMessageId(Example().identity, "")), "msg_1k71t22a2hs61rp7bez5q0r2ke");
+  EXPECT_EQ(FormatMessageId(MakeMessageId(Example().identity, "")),
+            "msg_1k71t22a2hs61rp7bez5q0r2ke");
 }
 
 TEST(DispatchTopicTest, HasAPartitionPerKeyGroupAndNoTimeLimit) {

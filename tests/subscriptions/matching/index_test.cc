@@ -16,7 +16,8 @@ namespace postrider::subscriptions {
 namespace {
 
 // The numbers of the endpoints that get the event.
-std::vector<uint32_t> Find(const MatchIndex& index, absl::string_view type, absl::string_view tenant,
+std::vector<uint32_t> Find(const MatchIndex& index, absl::string_view type,
+                           absl::string_view tenant,
                            absl::optional<absl::string_view> department = absl::nullopt) {
   std::vector<Match> matches(3);  // overwritten
   const MatchIndex::TypePatterns patterns = index.PatternsOf(type);
@@ -24,8 +25,8 @@ std::vector<uint32_t> Find(const MatchIndex& index, absl::string_view type, absl
   std::vector<uint32_t> numbers;
   for (const Match& match : matches) {
     const IdBytes& bytes = match.endpoint.bytes();
-    numbers.push_back(uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 | uint32_t{bytes[2]} << 8 |
-                      bytes[3]);
+    numbers.push_back(uint32_t{bytes[0]} << 24 | uint32_t{bytes[1]} << 16 |
+                      uint32_t{bytes[2]} << 8 | bytes[3]);
   }
   if (!numbers.empty()) {
     EXPECT_TRUE(index.MayMatch(patterns, tenant));
@@ -73,7 +74,9 @@ TEST(MatchIndexTest, PrefixesOfEveryDepthCount) {
 TEST(MatchIndexTest, EveryScopeMatchesItsOwn) {
   SnapshotFixture fixture;
   fixture.Customer(1, {"t1", "t2", "t3"}).Endpoint(1, 1).Endpoint(2, 1).Endpoint(3, 1);
-  fixture.Granted(1, {"a"}).Tenants(2, {"a"}, {"t1", "t2"}).Departments(3, {"a"}, "t1", {"d1", "d2"});
+  fixture.Granted(1, {"a"})
+      .Tenants(2, {"a"}, {"t1", "t2"})
+      .Departments(3, {"a"}, "t1", {"d1", "d2"});
   const auto index = MatchIndex::Build(fixture.Build());
   EXPECT_EQ(Find(*index, "a", "t1"), Numbers({1, 2}));
   EXPECT_EQ(Find(*index, "a", "t1", "d1"), Numbers({1, 2, 3}));
@@ -140,9 +143,15 @@ TEST(MatchIndexTest, TENANT_01_OnlyTheExactTenantMatches) {
     const std::string tenant = "t" + std::to_string(i);
     fixture.Customer(i, {tenant}).Endpoint(i, i);
     switch (i % 3) {
-      case 0: fixture.Granted(i, {"a"}); break;
-      case 1: fixture.Tenants(i, {"a"}, {tenant}); break;
-      default: fixture.Departments(i, {"a"}, tenant, {"d"}); break;
+      case 0:
+        fixture.Granted(i, {"a"});
+        break;
+      case 1:
+        fixture.Tenants(i, {"a"}, {tenant});
+        break;
+      default:
+        fixture.Departments(i, {"a"}, tenant, {"d"});
+        break;
     }
   }
   const auto index = MatchIndex::Build(fixture.Build());
@@ -183,7 +192,8 @@ TEST(MatchIndexTest, FindsWhatAskingEverySubscriptionFinds) {
       plain.endpoint = static_cast<uint32_t>(random.Below(20));
       plain.customer = plain.endpoint % 8;
       std::set<std::string> types, tenants;
-      for (uint64_t n = 1 + random.Below(8); n-- > 0;) types.insert(patterns[random.Below(patterns.size())]);
+      for (uint64_t n = 1 + random.Below(8); n-- > 0;)
+        types.insert(patterns[random.Below(patterns.size())]);
       for (uint64_t n = 1 + random.Below(10); n-- > 0;) tenants.insert(tenant_name());
       plain.types.assign(types.begin(), types.end());
       plain.scope = static_cast<ScopeKind>(random.Below(3));
@@ -215,11 +225,13 @@ TEST(MatchIndexTest, FindsWhatAskingEverySubscriptionFinds) {
                 std::any_of(plain.types.begin(), plain.types.end(), [&](const std::string& p) {
                   if (p == "*") return true;
                   if (p.back() != '*') return p == type;
-                  return absl::string_view(type).substr(0, p.size() - 1) == p.substr(0, p.size() - 1);
+                  return absl::string_view(type).substr(0, p.size() - 1) ==
+                         p.substr(0, p.size() - 1);
                 });
             if (!type_fits || !grants[plain.customer].contains(tenant)) continue;
             if (plain.scope != ScopeKind::kGranted && !has(plain.tenants, tenant)) continue;
-            if (plain.scope == ScopeKind::kDepartments && (!with || !has(plain.departments, *with))) {
+            if (plain.scope == ScopeKind::kDepartments &&
+                (!with || !has(plain.departments, *with))) {
               continue;
             }
             wanted.insert(plain.endpoint);
@@ -232,8 +244,8 @@ TEST(MatchIndexTest, FindsWhatAskingEverySubscriptionFinds) {
   }
 }
 
-// The mission's size. The bounds are wide, for sanitizers and busy machines; what was measured is in the
-// property that the test records.
+// The mission's size. The bounds are wide, for sanitizers and busy machines; what was measured is
+// in the property that the test records.
 TEST(MatchIndexTest, FiftyThousandSubscriptionsStayWithinTheirSizeAndBuildSoon) {
   Random random(99);
   SnapshotFixture fixture;
@@ -252,10 +264,13 @@ TEST(MatchIndexTest, FiftyThousandSubscriptionsStayWithinTheirSizeAndBuildSoon) 
     const uint64_t first_tenant = endpoint % kCustomers * 30;
     const std::vector<std::string> types = {"type-" + std::to_string(random.Below(500))};
     switch (i % 3) {
-      case 0: fixture.Granted(endpoint, types); break;
+      case 0:
+        fixture.Granted(endpoint, types);
+        break;
       case 1:
-        fixture.Tenants(endpoint, types, {tenant_name(first_tenant + random.Below(15)),
-                                          tenant_name(first_tenant + 15 + random.Below(15))});
+        fixture.Tenants(endpoint, types,
+                        {tenant_name(first_tenant + random.Below(15)),
+                         tenant_name(first_tenant + 15 + random.Below(15))});
         break;
       default:
         fixture.Departments(endpoint, types, tenant_name(first_tenant + random.Below(30)),
@@ -283,7 +298,8 @@ TEST(MatchIndexTest, FiftyThousandSubscriptionsStayWithinTheirSizeAndBuildSoon) 
     index->Find(patterns[random.Below(500)], tenants[random.Below(30'000)], "d1", &matches);
     found += matches.size();
   }
-  const std::chrono::duration<double, std::micro> matched = std::chrono::steady_clock::now() - matching;
+  const std::chrono::duration<double, std::micro> matched =
+      std::chrono::steady_clock::now() - matching;
   EXPECT_GT(found, 0u);
   RecordProperty("index_bytes_per_subscription", static_cast<int>(per_subscription));
   RecordProperty("build_ms", std::to_string(took.count()));

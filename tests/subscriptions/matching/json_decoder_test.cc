@@ -38,8 +38,9 @@ class JsonDecoderTest : public testing::Test {
 };
 
 TEST_F(JsonDecoderTest, TakesFieldsFromThePayload) {
-  ASSERT_EQ(Decode(R"({"tenant":"t1","department":"d1","id":"e-1","time":"2030-03-31T01:30:00+01:00"})"),
-            absl::nullopt);
+  ASSERT_EQ(
+      Decode(R"({"tenant":"t1","department":"d1","id":"e-1","time":"2030-03-31T01:30:00+01:00"})"),
+      absl::nullopt);
   EXPECT_EQ(event().tenant, "t1");
   EXPECT_EQ(event().department, "d1");
   EXPECT_EQ(event().id, "e-1");
@@ -47,9 +48,10 @@ TEST_F(JsonDecoderTest, TakesFieldsFromThePayload) {
 }
 
 TEST_F(JsonDecoderTest, HeadersComeFirstAndEmptyOnesDoNotCount) {
-  ASSERT_EQ(Decode(R"({"tenant":"in","department":"in","id":"in","time":5})",
-                   {{"tenant", "t1"}, {"department", ""}, {"id", "e-2"}, {"time", "1700000000000"}}),
-            absl::nullopt);
+  ASSERT_EQ(
+      Decode(R"({"tenant":"in","department":"in","id":"in","time":5})",
+             {{"tenant", "t1"}, {"department", ""}, {"id", "e-2"}, {"time", "1700000000000"}}),
+      absl::nullopt);
   EXPECT_EQ(event().tenant, "t1");
   EXPECT_EQ(event().department, "in");
   EXPECT_EQ(event().id, "e-2");
@@ -57,9 +59,9 @@ TEST_F(JsonDecoderTest, HeadersComeFirstAndEmptyOnesDoNotCount) {
 }
 
 TEST_F(JsonDecoderTest, NullEmptyAndAbsentFieldsAreNone) {
-  for (const char* value : {"{}", R"({"tenant":null,"department":null,"id":null,"time":null})",
-                            R"({"tenant":"","department":"","id":"","time":""})", "[]", "1",
-                            "null", R"("tenant")"}) {
+  for (const char* value :
+       {"{}", R"({"tenant":null,"department":null,"id":null,"time":null})",
+        R"({"tenant":"","department":"","id":"","time":""})", "[]", "1", "null", R"("tenant")"}) {
     ASSERT_EQ(Decode(value), absl::nullopt) << value;
     EXPECT_EQ(event().tenant, "") << value;
     EXPECT_EQ(event().department, absl::nullopt) << value;
@@ -153,7 +155,8 @@ TEST_F(JsonDecoderTest, NamesTheOptionThatIsWrong) {
   options.department = {"department"};
   const auto made = JsonDecoder::Create(options);
   ASSERT_FALSE(made.ok());
-  EXPECT_NE(made.status().message().find("source.department: \"department\""), absl::string_view::npos);
+  EXPECT_NE(made.status().message().find("source.department: \"department\""),
+            absl::string_view::npos);
   options.department = {"header:"};
   EXPECT_FALSE(JsonDecoder::Create(options).ok());
 }

@@ -95,7 +95,8 @@ class MatchFunctionTest : public testing::Test {
 
 TEST_F(MatchFunctionTest, EmitsOneRecordPerEndpointAndCompletesWhenAllAreAcknowledged) {
   UseTwoEndpoints();
-  const std::string value = R"({ "tenant" : "t1", "department":"d1", "id":"e-1", "time":1600000000000 })";
+  const std::string value =
+      R"({ "tenant" : "t1", "department":"d1", "id":"e-1", "time":1600000000000 })";
   const int64_t offset = Read(value);
   ASSERT_EQ(ctx_.emitted().size(), 2u);
   for (uint32_t i = 0; i < 2; ++i) {
@@ -352,8 +353,8 @@ TEST_F(MatchFunctionTest, TENANT_01_NoEventLeavesForAnotherTenantThanItsOwn) {
     fixture.Departments(i, {"order.*"}, own, {"d1"});
   }
   Use(fixture);
-  const std::vector<std::string> odd = {R"("")", "null", R"("T1")", R"("t1 ")", R"("t100")", "1",
-                                        R"("t\u0031")"};
+  const std::vector<std::string> odd = {R"("")",     "null", R"("T1")",     R"("t1 ")",
+                                        R"("t100")", "1",    R"("t\u0031")"};
   size_t messages = 0;
   for (int round = 0; round < 20'000; ++round) {
     const bool is_odd = random.Below(8) == 0;

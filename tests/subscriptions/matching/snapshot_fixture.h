@@ -31,7 +31,8 @@ class SnapshotFixture {
   SnapshotFixture& Customer(uint32_t customer, const std::vector<std::string>& tenants) {
     builder_.PutCustomer(CustomerNumber(customer), 1, 1);
     uint64_t xid = 100;
-    for (const std::string& tenant : tenants) builder_.PutGrant(CustomerNumber(customer), tenant, ++xid);
+    for (const std::string& tenant : tenants)
+      builder_.PutGrant(CustomerNumber(customer), tenant, ++xid);
     return *this;
   }
   SnapshotFixture& Endpoint(uint32_t endpoint, uint32_t customer) {
@@ -51,12 +52,13 @@ class SnapshotFixture {
                            std::vector<std::string> tenants) {
     return Put(endpoint, std::move(types), ScopeKind::kTenants, std::move(tenants), {});
   }
-  SnapshotFixture& Departments(uint32_t endpoint, std::vector<std::string> types, std::string tenant,
-                               std::vector<std::string> departments) {
+  SnapshotFixture& Departments(uint32_t endpoint, std::vector<std::string> types,
+                               std::string tenant, std::vector<std::string> departments) {
     return Put(endpoint, std::move(types), ScopeKind::kDepartments, {std::move(tenant)},
                std::move(departments));
   }
-  std::shared_ptr<const Snapshot> Build(WallTime confirmed_at = WallTimeFromMillis(1'704'067'200'000)) {
+  std::shared_ptr<const Snapshot> Build(
+      WallTime confirmed_at = WallTimeFromMillis(1'704'067'200'000)) {
     return builder_.Build(*PgSnapshot::Parse("5000:5000:"), confirmed_at, "test");
   }
 
