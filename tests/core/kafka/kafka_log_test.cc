@@ -1,0 +1,270 @@
+#include "core/kafka/kafka_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "core/base/metrics.h"
+#include "core/kafka/internal/kafka_producer.h"
+#include "core/stream/log.h"
+#include "tests/contract/log_contract.h"
+
+namespace postrider {
+namespace {
+
+using testing::HasSubstr;
+
+std::string Brokers() {
+  const char* brokers = std::getenv("POSTRIDER_KAFKA__BROKERS");
+  return brokers == nullptr ? "" : brokers;
+}
+
+std::string FreshPrefix() {
+  std::random_device random;
+  return absl::StrCat("t", getpid(), "x", random(), ".");
+}
+
+class KafkaEnvironment : public contract::LogContractEnvironment {
+ public:
+  static std::unique_ptr<contract::LogContractEnvironment> Make() {
+    if (Brokers().empty()) {
+      ADD_FAILURE() << "POSTRIDER_KAFKA__BROKERS is not set: tests/run starts a broker and sets it";
+      return nullptr;
+    }
+    KafkaOptions options;
+    options.brokers = Brokers();
+    options.allow_single_replica = true;
+    auto environment = std::make_unique<KafkaEnvironment>();
+    auto log = KafkaLog::Open(options, environment->clock_, environment->metrics_);
+    auto loop = EventLoop::Create(environment->clock_);
+    EXPECT_TRUE(log.ok()) << log.status();
+    EXPECT_TRUE(loop.ok()) << loop.status();
+    if (!log.ok() || !loop.ok()) return nullptr;
+    environment->log_ = *std::move(log);
+    environment->loop_ = *std::move(loop);
+    return environment;
+  }
+
+  Log& log() override { return *log_; }
+  EventLoop& loop() override { return *loop_; }
+  void Step() override { loop_->RunOnce(std::chrono::milliseconds(20)); }
+  std::string prefix() override { return prefix_; }
+  Metrics& metrics() { return metrics_; }
+
+ private:
+  const SystemClock clock_;
+  Metrics metrics_;
+  const std::string prefix_ = FreshPrefix();
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<KafkaLog> log_;
+};
+
+absl::Status OpenWith(const std::string& property, const std::string& value) {
+  const SystemClock clock;
+  Metrics metrics;
+  KafkaOptions options;
+  options.properties[property] = value;
+  return KafkaLog::Open(options, clock, metrics).status();
+}
+
+TEST(KafkaLogTest, RefusesPropertiesThatCorrectnessDependsOn) {
+  for (const char* name :
+       {"enable.auto.commit", "enable.auto.offset.store", "auto.offset.reset", "acks",
+        "request.required.acks", "enable.idempotence", "partition.assignment.strategy", "group.id",
+        "group.instance.id", "max.in.flight", "max.in.flight.requests.per.connection",
+        "message.timeout.ms", "delivery.timeout.ms", "isolation.level", "enable.partition.eof",
+        "bootstrap.servers", "transactional.id", "retries"}) {
+    const absl::Status status = OpenWith(name, "1");
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << name;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(absl::StrCat(name, " is refused")));
+  }
+}
+
+TEST(KafkaLogTest, NamesAPropertyThatIsUnknownOrHasABadValue) {
+  const absl::Status unknown = OpenWith("no.such.property", "1");
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("no.such.property"));
+  const absl::Status bad = OpenWith("security.protocol", "magic");
+  EXPECT_EQ(bad.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(bad.message()), HasSubstr("security.protocol"));
+  const absl::Status good = OpenWith("client.id", "mine");
+  EXPECT_TRUE(good.ok()) << good;
+}
+
+TEST(KafkaLogTest, SaysWhichBrokersDoNotAnswer) {
+  const SystemClock clock;
+  Metrics metrics;
+  KafkaOptions options;
+  options.brokers = "127.0.0.1:1";
+  auto log = KafkaLog::Open(options, clock, metrics);
+  ASSERT_TRUE(log.ok()) << log.status();
+  const auto began = std::chrono::steady_clock::now();
+  const absl::Status status = (*log)->Ping(std::chrono::milliseconds(500));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:1"));
+}
+
+TEST(KafkaLogTest, ClosesWithoutABroker) {
+  const SystemClock clock;
+  Metrics metrics;
+  KafkaOptions options;
+  options.brokers = "127.0.0.1:1";
+  auto log = KafkaLog::Open(options, clock, metrics);
+  ASSERT_TRUE(log.ok()) << log.status();
+  auto loop = EventLoop::Create(clock);
+  ASSERT_TRUE(loop.ok()) << loop.status();
+  int aborted = 0;
+  {
+    auto producer = (*log)->OpenProducer(**loop, ProducerOptions());
+    ASSERT_TRUE(producer.ok()) << producer.status();
+    AppendRecord record;
+    record.topic = "t";
+    EXPECT_TRUE((*producer)->Append(std::move(record), [&](absl::StatusOr<int64_t> offset) {
+      EXPECT_EQ(offset.status().code(), absl::StatusCode::kAborted);
+      ++aborted;
+    }));
+  }
+  EXPECT_EQ(aborted, 1);
+}
+
+class KafkaTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    environment_ = KafkaEnvironment::Make();
+    ASSERT_NE(environment_, nullptr);
+  }
+  template <typename Condition>
+  testing::AssertionResult Until(Condition condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!condition()) {
+      if (std::chrono::steady_clock::now() >= end) {
+        return testing::AssertionFailure() << "it did not come about";
+      }
+      environment_->Step();
+    }
+    return testing::AssertionSuccess();
+  }
+  std::unique_ptr<contract::LogContractEnvironment> environment_;
+};
+
+TEST_F(KafkaTest, EnsuresAHundredTopics) {
+  std::vector<TopicSpec> specs;
+  for (int i = 0; i < 100; ++i) {
+    TopicSpec spec;
+    spec.name = absl::StrCat(environment_->prefix(), "many.", i);
+    spec.settings = {{"retention.ms", "-1"}};
+    specs.push_back(spec);
+  }
+  const absl::Status made = environment_->log().EnsureTopics(specs, std::chrono::minutes(3));
+  ASSERT_TRUE(made.ok()) << made;
+  const absl::Status again = environment_->log().EnsureTopics(specs, std::chrono::seconds(30));
+  EXPECT_TRUE(again.ok()) << again;
+}
+
+TEST_F(KafkaTest, RefusesFewerThanThreeReplicasUnlessToldOtherwise) {
+  const SystemClock clock;
+  Metrics metrics;
+  KafkaOptions options;
+  options.brokers = Brokers();
+  auto strict = KafkaLog::Open(options, clock, metrics);
+  ASSERT_TRUE(strict.ok()) << strict.status();
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "a";
+  const absl::Status refused = (*strict)->EnsureTopics({spec}, std::chrono::seconds(30));
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("kafka.allow_single_replica"));
+  const absl::Status made = environment_->log().EnsureTopics({spec}, std::chrono::seconds(30));
+  EXPECT_TRUE(made.ok()) << made;
+  const absl::Status existing = (*strict)->EnsureTopics({spec}, std::chrono::seconds(30));
+  EXPECT_EQ(existing.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(existing.message()), HasSubstr("kafka.allow_single_replica"));
+}
+
+TEST_F(KafkaTest, SaysWhichSettingOfATopicIsWrong) {
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "a";
+  spec.settings = {{"cleanup.policy", "burn"}};
+  const absl::Status status = environment_->log().EnsureTopics({spec}, std::chrono::seconds(30));
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("burn"));
+}
+
+TEST_F(KafkaTest, SendsEverythingAgainInOrderAfterAFatalError) {
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "a";
+  ASSERT_TRUE(environment_->log().EnsureTopics({spec}, std::chrono::seconds(30)).ok());
+  ProducerOptions options;
+  options.linger = std::chrono::milliseconds(50);
+  auto opened = environment_->log().OpenProducer(environment_->loop(), options);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  auto& producer = dynamic_cast<kafka_internal::KafkaProducer&>(**opened);
+  size_t answered = 0;
+  int64_t last = -1;
+  constexpr size_t kRecords = 1'000;
+  for (size_t i = 0; i < kRecords; ++i) {
+    if (i == kRecords / 2) producer.RaiseFatalError();
+    AppendRecord record;
+    record.topic = spec.name;
+    record.key = absl::StrCat(i);
+    record.value = absl::StrCat("value ", i);
+    if (i % 3 == 0) record.headers = {{"n", absl::StrCat(i)}};
+    while (!producer.Append(std::move(record), [&](absl::StatusOr<int64_t> offset) {
+      ASSERT_TRUE(offset.ok()) << offset.status();
+      EXPECT_GT(*offset, last);
+      last = *offset;
+      ++answered;
+    })) {
+      environment_->Step();
+    }
+  }
+  ASSERT_TRUE(Until([&] { return answered == kRecords; }));
+  EXPECT_EQ(producer.pending(), 0u);
+
+  GroupOptions group;
+  group.group = environment_->prefix() + "group";
+  group.topics = {spec.name};
+  contract::Member member(*environment_, group);
+  member.Join();
+  ASSERT_TRUE(Until([&] { return member.ends.contains({spec.name, 0}); }));
+  // Each at least once, and the first time in order.
+  size_t next = 0;
+  for (const contract::SeenRecord& seen : member.records) {
+    if (next >= kRecords || seen.key != absl::StrCat(next)) continue;
+    EXPECT_EQ(seen.value, absl::StrCat("value ", next));
+    EXPECT_EQ(seen.headers.size(), next % 3 == 0 ? 1u : 0u);
+    ++next;
+  }
+  EXPECT_EQ(next, kRecords);
+}
+
+TEST_F(KafkaTest, RefusesABadPatternByItsName) {
+  GroupOptions group;
+  group.group = environment_->prefix() + "group";
+  group.topics = {"^(unclosed"};
+  contract::Member member(*environment_, group);
+  const auto joined = environment_->log().JoinGroup(environment_->loop(), group, member);
+  EXPECT_EQ(joined.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(joined.status().message()), HasSubstr("^(unclosed"));
+}
+
+}  // namespace
+
+namespace contract {
+INSTANTIATE_TEST_SUITE_P(Kafka, LogContract,
+                         testing::Values(LogContractFactory(KafkaEnvironment::Make)));
+}  // namespace contract
+}  // namespace postrider
