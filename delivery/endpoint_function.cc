@@ -53,6 +53,16 @@ dlq::DeadReason ReasonOf(GiveUp reason) {
   return dlq::DeadReason::kAttemptsExhausted;
 }
 
+RetryPolicy PolicyOf(const subscriptions::RetrySettings& settings) {
+  RetryPolicy policy;
+  policy.attempts = settings.attempts;
+  policy.horizon = settings.horizon;
+  policy.first_delay = settings.first_delay;
+  policy.factor = settings.factor;
+  policy.cap = settings.cap;
+  return policy;
+}
+
 Outcome MisconfiguredOutcome() {
   Outcome outcome;
   outcome.kind = OutcomeKind::kConfiguration;
@@ -104,6 +114,7 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   state.events_max = settings.batch.events_max;
   state.bytes_max = settings.batch.bytes_max;
   state.wait_max = settings.batch.wait_max;
+  state.retry = PolicyOf(settings.retry);
   state.window.SetLimit(settings.window_max);
   if (state.prepared != nullptr &&
       state.prepared->endpoint->changed_xid != endpoint->changed_xid) {
@@ -418,8 +429,7 @@ void EndpointFunction::Send(EndpointState& state, Batch batch) {
   if (!request.ok()) {
     POSTRIDER_LOG(kWarn, "endpoint cannot be sent to", {"endpoint", state.id.ToString()},
                   {"why", request.status().message()});
-    Settle(state, std::move(batch), MisconfiguredOutcome(),
-           prepared == nullptr ? RetryPolicy() : prepared->retry);
+    Settle(state, std::move(batch), MisconfiguredOutcome());
     return;
   }
   const uint64_t id = next_flight_++;
@@ -450,18 +460,16 @@ void EndpointFunction::OnHttpResult(const std::string& key, uint64_t flight_id,
   metrics.attempt_seconds.Observe(Seconds(result.timings.total));
   if (result.resends > 0) metrics.resends.Add(result.resends);
 
-  const RetryPolicy retry = state->prepared != nullptr ? state->prepared->retry : RetryPolicy();
   OutcomeContext context;
   context.batch_size = batch.messages.size();
   context.now = ctx_->clock().Wall();
-  context.horizon = retry.horizon;
+  context.horizon = state->retry.horizon;
   const Outcome outcome = Classify(result, context);
-  Settle(*state, std::move(batch), outcome, retry);
+  Settle(*state, std::move(batch), outcome);
   Schedule(*state);
 }
 
-void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& outcome,
-                              const RetryPolicy& retry) {
+void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& outcome) {
   DeliveryMetrics& metrics = program_.metrics();
   metrics.CountOutcome(outcome.kind).Increment();
   state.window.Apply(outcome.window);
@@ -487,7 +495,7 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
       break;
   }
   if (outcome.charge == Charge::kCharged) batch.attempts += 1;
-  const absl::optional<Duration> delay = NextDelay(retry, batch.attempts, program_.random());
+  const absl::optional<Duration> delay = NextDelay(state.retry, batch.attempts, program_.random());
   if (!delay) {
     GiveUpBatch(state, std::move(batch),
                 outcome.kind == OutcomeKind::kConfiguration ? dlq::DeadReason::kMisconfigured
@@ -495,7 +503,7 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
     return;
   }
   const MonotonicTime next = std::max(now + *delay, state.hold_until);
-  if (next > GiveUpAt(retry, *batch.first_try)) {
+  if (next > GiveUpAt(state.retry, *batch.first_try)) {
     GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHorizon);
     return;
   }
@@ -610,7 +618,8 @@ void EndpointFunction::OnPressure(TaskContext&) {
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
     const size_t share = std::max(program_.options().endpoint_share_bytes,
                                   static_cast<size_t>(state.bytes_max));
-    while (state.bytes > share && HasFailedOrHanging(state)) {
+    if (!HasFailedOrHanging(state)) return;
+    while (state.bytes > share) {
       const size_t before = state.messages;
       EvictOldest(state);
       if (state.messages == before) break;  // all the rest is in flight

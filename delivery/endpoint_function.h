@@ -19,6 +19,7 @@
 #include "core/stream/recent_identities.h"
 #include "delivery/outcome.h"
 #include "delivery/prepared_endpoint.h"
+#include "delivery/retry_policy.h"
 #include "delivery/window.h"
 #include "dlq/letters/dead_letter_record.h"
 #include "dlq/reports/report_record.h"
@@ -89,6 +90,7 @@ class EndpointFunction final : public KeyedProcessFunction {
     int64_t events_max = 1000;
     int64_t bytes_max = 1 << 20;
     Duration wait_max = std::chrono::seconds(1);
+    RetryPolicy retry;
 
     Batch open;
     bool open_due = false;
@@ -129,7 +131,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   absl::StatusOr<HttpRequest> MakeRequest(EndpointState& state, Batch& batch,
                                           const PreparedEndpoint& prepared);
   void OnHttpResult(const std::string& key, uint64_t flight, HttpResult result);
-  void Settle(EndpointState& state, Batch batch, const Outcome& outcome, const RetryPolicy& retry);
+  void Settle(EndpointState& state, Batch batch, const Outcome& outcome);
   void GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason);
   void GiveUp(EndpointState& state, const Message& message, dlq::DeadReason reason,
               const Batch& batch);

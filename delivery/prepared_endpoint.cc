@@ -23,11 +23,6 @@ absl::StatusOr<std::unique_ptr<PreparedEndpoint>> PrepareEndpoint(
     ASSIGN_OR_RETURN(const std::string bytes, DecodeSecret(secret.secret));
     if (!prepared->secrets.Add(bytes, secret.expires_at)) break;
   }
-  prepared->retry.attempts = settings.retry.attempts;
-  prepared->retry.horizon = settings.retry.horizon;
-  prepared->retry.first_delay = settings.retry.first_delay;
-  prepared->retry.factor = settings.retry.factor;
-  prepared->retry.cap = settings.retry.cap;
   prepared->endpoint = std::move(endpoint);
   return prepared;
 }

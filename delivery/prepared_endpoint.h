@@ -7,7 +7,6 @@
 #include "core/base/clock.h"
 #include "core/crypto/key_ring.h"
 #include "core/http/url.h"
-#include "delivery/retry_policy.h"
 #include "delivery/signer.h"
 #include "subscriptions/registry/endpoint.h"
 
@@ -19,7 +18,6 @@ struct PreparedEndpoint {
   std::shared_ptr<const subscriptions::Endpoint> endpoint;
   HttpUrl url;
   SecretSet secrets;
-  RetryPolicy retry;
 };
 
 // FailedPrecondition or the key ring's error when no request can be made from it; never names a secret.
