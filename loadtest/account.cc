@@ -33,21 +33,19 @@ bool Contains(const std::vector<MessageKey>& keys, const MessageKey& key) {
 
 double QuantileMs(std::vector<int64_t>* values, double fraction) {
   if (values->empty()) return 0;
-  const auto at = static_cast<std::ptrdiff_t>(
-      std::min(static_cast<double>(values->size() - 1),
-               fraction * static_cast<double>(values->size())));
+  const auto at = static_cast<std::ptrdiff_t>(std::min(
+      static_cast<double>(values->size() - 1), fraction * static_cast<double>(values->size())));
   std::nth_element(values->begin(), values->begin() + at, values->end());
   return static_cast<double>((*values)[static_cast<size_t>(at)]) / 1000;
 }
 
 std::string Examples(const std::vector<MessageKey>& keys) {
-  return absl::StrCat(
-      "[",
-      absl::StrJoin(keys, ",",
-                    [](std::string* out, const MessageKey& key) {
-                      absl::StrAppend(out, "[", key.event, ",", key.endpoint, "]");
-                    }),
-      "]");
+  return absl::StrCat("[",
+                      absl::StrJoin(keys, ",",
+                                    [](std::string* out, const MessageKey& key) {
+                                      absl::StrAppend(out, "[", key.event, ",", key.endpoint, "]");
+                                    }),
+                      "]");
 }
 
 }  // namespace

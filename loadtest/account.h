@@ -23,32 +23,32 @@ struct AccountInput {
   uint32_t run = 0;  // messages of other runs are foreign
   std::vector<ReceivedRecord> received;
   std::vector<MessageKey> dead_letters;
-  std::vector<MessageKey> withheld;   // and discarded
-  int64_t skip_us = 0;                // latencies of events sent this long after the first, or later
+  std::vector<MessageKey> withheld;  // and discarded
+  int64_t skip_us = 0;               // latencies of events sent this long after the first, or later
 };
 
 // produced x matched = delivered + dead letters + withheld + discarded, by id.
 struct AccountResult {
-  uint64_t events = 0;        // acknowledged by Kafka
-  uint64_t unknown = 0;       // events not acknowledged: may be delivered or not
-  uint64_t expected = 0;      // messages of the acknowledged events
-  uint64_t delivered = 0;     // of the expected
-  uint64_t dead_lettered = 0; // of the expected, and not delivered
-  uint64_t withheld = 0;      // of the expected, neither delivered nor dead
+  uint64_t events = 0;         // acknowledged by Kafka
+  uint64_t unknown = 0;        // events not acknowledged: may be delivered or not
+  uint64_t expected = 0;       // messages of the acknowledged events
+  uint64_t delivered = 0;      // of the expected
+  uint64_t dead_lettered = 0;  // of the expected, and not delivered
+  uint64_t withheld = 0;       // of the expected, neither delivered nor dead
   uint64_t lost = 0;
-  uint64_t repeats = 0;       // deliveries beyond the first
+  uint64_t repeats = 0;  // deliveries beyond the first
   uint64_t delivered_and_dead = 0;
-  uint64_t foreign = 0;       // accepted deliveries that should not exist: wrong endpoint or event
+  uint64_t foreign = 0;  // accepted deliveries that should not exist: wrong endpoint or event
   uint64_t signatures_bad = 0;  // messages
   uint64_t contents_bad = 0;
   uint64_t envelopes_bad = 0;
-  uint64_t ids_changed = 0;   // repeats whose message id differs
-  double p50_ms = 0;          // sent to first delivery
+  uint64_t ids_changed = 0;  // repeats whose message id differs
+  double p50_ms = 0;         // sent to first delivery
   double p90_ms = 0;
   double p99_ms = 0;
   double max_ms = 0;
-  double seconds = 0;         // first sent to last first delivery
-  std::vector<MessageKey> lost_examples;      // at most 10 of each
+  double seconds = 0;                     // first sent to last first delivery
+  std::vector<MessageKey> lost_examples;  // at most 10 of each
   std::vector<MessageKey> repeated_examples;
   std::vector<MessageKey> foreign_examples;
 

@@ -55,9 +55,8 @@ absl::StatusOr<Behaviours> Behaviours::Parse(absl::string_view rules) {
     }
     parsed.rules_.emplace_back(std::string(words[0]), *behaviour);
   }
-  std::stable_sort(parsed.rules_.begin(), parsed.rules_.end(), [](const auto& a, const auto& b) {
-    return a.first.size() > b.first.size();
-  });
+  std::stable_sort(parsed.rules_.begin(), parsed.rules_.end(),
+                   [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
   return parsed;
 }
 

@@ -17,9 +17,9 @@ struct Behaviour {
   enum class Kind : uint8_t { kAnswer, kHang, kReset };
   Kind kind = Kind::kAnswer;
   int status = 200;
-  int retry_after_s = -1;                // below 0: no such header
-  std::chrono::milliseconds delay{0};    // before the answer
-  int failing_percent = 0;               // of requests are answered 500 instead
+  int retry_after_s = -1;              // below 0: no such header
+  std::chrono::milliseconds delay{0};  // before the answer
+  int failing_percent = 0;             // of requests are answered 500 instead
 };
 
 // "200" or another status, "429 5" (Retry-After: 5), "hang", "slow 250" (ms), "reset", "flaky 10"

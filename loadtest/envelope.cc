@@ -1,9 +1,9 @@
 #include "loadtest/envelope.h"
 
+#include <simdjson.h>
+
 #include <string>
 #include <string_view>
-
-#include <simdjson.h>
 
 namespace postrider::loadtest {
 namespace {
@@ -40,7 +40,13 @@ bool ReadData(ondemand::value value, absl::string_view* out) {
 
 // Bits of the members seen, in the order of the envelope.
 enum Member : unsigned {
-  kId = 1, kEventId = 2, kType = 4, kTimestamp = 8, kTenant = 16, kDepartment = 32, kData = 64,
+  kId = 1,
+  kEventId = 2,
+  kType = 4,
+  kTimestamp = 8,
+  kTenant = 16,
+  kDepartment = 32,
+  kData = 64,
   kAll = 127
 };
 
@@ -114,23 +120,21 @@ EnvelopeReader::Shape EnvelopeReader::Read(
   EnvelopeMessage message;
   if (type == ondemand::json_type::object) {
     ondemand::object object;
-    if (document.get_object().get(object) != simdjson::SUCCESS ||
-        !ReadMessage(object, &message) || !AtEnd(&document)) {
+    if (document.get_object().get(object) != simdjson::SUCCESS || !ReadMessage(object, &message) ||
+        !AtEnd(&document)) {
       return Shape::kMalformed;
     }
     visit(message);
     return Shape::kSingle;
   }
   ondemand::array array;
-  if (type != ondemand::json_type::array ||
-      document.get_array().get(array) != simdjson::SUCCESS) {
+  if (type != ondemand::json_type::array || document.get_array().get(array) != simdjson::SUCCESS) {
     return Shape::kMalformed;
   }
   for (auto element : array) {
     ondemand::object object;
     message = EnvelopeMessage();
-    if (element.get_object().get(object) != simdjson::SUCCESS ||
-        !ReadMessage(object, &message)) {
+    if (element.get_object().get(object) != simdjson::SUCCESS || !ReadMessage(object, &message)) {
       return Shape::kMalformed;
     }
     visit(message);

@@ -1,9 +1,9 @@
 #include "loadtest/event_source.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
 #include <iterator>
-
-#include <xxhash.h>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -16,12 +16,44 @@ namespace {
 using internal::Draws;
 using internal::kDepartmentShare;
 
-constexpr absl::string_view kWords[] = {
-    "invoice", "shipment", "approved", "pending", "customer", "total", "amount", "created",
-    "updated", "reference", "warehouse", "address", "street", "contact", "phone", "contract",
-    "renewal", "quantity", "discount", "delivery", "tracking", "carrier", "insurance", "policy",
-    "claim", "settled", "rejected", "comment", "caf\\u00e9", "stra\xc3\x9f" "e", "\\\"quoted\\\"",
-    "line\\nbreak", "\xe2\x82\xac" "12.50", "tab\\tstop", "back\\\\slash", "1}],{"};
+constexpr absl::string_view kWords[] = {"invoice",
+                                        "shipment",
+                                        "approved",
+                                        "pending",
+                                        "customer",
+                                        "total",
+                                        "amount",
+                                        "created",
+                                        "updated",
+                                        "reference",
+                                        "warehouse",
+                                        "address",
+                                        "street",
+                                        "contact",
+                                        "phone",
+                                        "contract",
+                                        "renewal",
+                                        "quantity",
+                                        "discount",
+                                        "delivery",
+                                        "tracking",
+                                        "carrier",
+                                        "insurance",
+                                        "policy",
+                                        "claim",
+                                        "settled",
+                                        "rejected",
+                                        "comment",
+                                        "caf\\u00e9",
+                                        "stra\xc3\x9f"
+                                        "e",
+                                        "\\\"quoted\\\"",
+                                        "line\\nbreak",
+                                        "\xe2\x82\xac"
+                                        "12.50",
+                                        "tab\\tstop",
+                                        "back\\\\slash",
+                                        "1}],{"};
 
 constexpr absl::string_view kSumName = ",\"sum\":\"";
 constexpr size_t kTailSize = kSumName.size() + 16 + 2;  // 16 digits and "\"}"

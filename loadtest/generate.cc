@@ -71,12 +71,12 @@ class KafkaSink final : public Sink {
     Add(headers, "id", id);
     Add(headers, "tenant", tenant);
     if (has_department) Add(headers, "department", department);
-    const rd_kafka_resp_err_t code = rd_kafka_producev(
-        kafka_.get(), RD_KAFKA_V_RKT(topics_[record->event.type].get()),
-        RD_KAFKA_V_KEY(tenant.data(), tenant.size()),
-        RD_KAFKA_V_VALUE(const_cast<char*>(payload.data()), payload.size()),
-        RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_HEADERS(headers),
-        RD_KAFKA_V_OPAQUE(record), RD_KAFKA_V_END);
+    const rd_kafka_resp_err_t code =
+        rd_kafka_producev(kafka_.get(), RD_KAFKA_V_RKT(topics_[record->event.type].get()),
+                          RD_KAFKA_V_KEY(tenant.data(), tenant.size()),
+                          RD_KAFKA_V_VALUE(const_cast<char*>(payload.data()), payload.size()),
+                          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_HEADERS(headers),
+                          RD_KAFKA_V_OPAQUE(record), RD_KAFKA_V_END);
     if (code == RD_KAFKA_RESP_ERR_NO_ERROR) return absl::OkStatus();
     rd_kafka_headers_destroy(headers);
     if (code == RD_KAFKA_RESP_ERR__QUEUE_FULL) return absl::ResourceExhaustedError("full");
@@ -104,8 +104,8 @@ class FileSink final : public Sink {
   absl::Status Put(const std::string& id, const std::string& payload,
                    ProducedRecord* record) override {
     out_ << "{\"topic\":\"" << plan_.Topic(record->event.type) << "\",\"id\":\"" << id
-         << "\",\"tenant\":\"" << plan_.TenantName(record->event.tenant) << "\",\"data\":" << payload
-         << "}\n";
+         << "\",\"tenant\":\"" << plan_.TenantName(record->event.tenant)
+         << "\",\"data\":" << payload << "}\n";
     if (!out_) return absl::UnavailableError("loadtest: the events file cannot be written");
     record->acknowledged = true;
     return absl::OkStatus();
@@ -241,7 +241,8 @@ absl::Status CreateSourceTopics(const Plan& plan, const std::string& brokers, in
 absl::StatusOr<size_t> DeleteTopicsByPrefix(const std::string& brokers,
                                             const std::vector<std::string>& prefixes) {
   for (const std::string& prefix : prefixes) {
-    if (prefix.empty()) return absl::InvalidArgumentError("loadtest: an empty prefix is every topic");
+    if (prefix.empty())
+      return absl::InvalidArgumentError("loadtest: an empty prefix is every topic");
   }
   ASSIGN_OR_RETURN(KafkaPtr<rd_kafka_t> kafka,
                    MakeProducer({{"bootstrap.servers", brokers}}, nullptr, nullptr));
@@ -296,9 +297,8 @@ absl::Status Publish(const PublishOptions& options) {
       const rd_kafka_resp_err_t code = rd_kafka_producev(
           kafka.get(), RD_KAFKA_V_TOPIC(options.topic.c_str()),
           RD_KAFKA_V_KEY(keyed ? options.key.data() : nullptr, options.key.size()),
-          RD_KAFKA_V_VALUE(value.data(), value.size()),
-          RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY), RD_KAFKA_V_HEADERS(headers),
-          RD_KAFKA_V_OPAQUE(&lines.back()), RD_KAFKA_V_END);
+          RD_KAFKA_V_VALUE(value.data(), value.size()), RD_KAFKA_V_MSGFLAGS(RD_KAFKA_MSG_F_COPY),
+          RD_KAFKA_V_HEADERS(headers), RD_KAFKA_V_OPAQUE(&lines.back()), RD_KAFKA_V_END);
       if (code == RD_KAFKA_RESP_ERR_NO_ERROR) break;
       rd_kafka_headers_destroy(headers);
       if (code != RD_KAFKA_RESP_ERR__QUEUE_FULL) {

@@ -14,17 +14,17 @@ namespace postrider::loadtest {
 
 struct GenerateOptions {
   std::string brokers;
-  std::string properties;       // "name=value,..." for the producer
-  std::string file;             // instead of Kafka: a line of JSON an event
-  std::string ledger_file;      // empty: none
+  std::string properties;   // "name=value,..." for the producer
+  std::string file;         // instead of Kafka: a line of JSON an event
+  std::string ledger_file;  // empty: none
   uint64_t seed = 1;
-  uint64_t first = 0;           // number of the first event
-  uint64_t events = 0;          // 0: until the seconds are over
-  double seconds = 0;           // 0: until the events are out
-  double rate = 0;              // events per second; 0: as fast as Kafka takes them
+  uint64_t first = 0;   // number of the first event
+  uint64_t events = 0;  // 0: until the seconds are over
+  double seconds = 0;   // 0: until the events are out
+  double rate = 0;      // events per second; 0: as fast as Kafka takes them
   uint32_t size_min = 500;
   uint32_t size_max = 900;
-  int partitions = 1;           // of a topic that is created
+  int partitions = 1;  // of a topic that is created
   bool create_topics = false;
 };
 
@@ -43,7 +43,8 @@ absl::StatusOr<GenerateResult> Generate(const Plan& plan, const GenerateOptions&
 // Creates the plan's source topics and waits until they can be used.
 absl::Status CreateSourceTopics(const Plan& plan, const std::string& brokers, int partitions);
 
-// Deletes every topic whose name begins with one of `prefixes`, none of them empty. Returns how many.
+// Deletes every topic whose name begins with one of `prefixes`, none of them empty. Returns how
+// many.
 absl::StatusOr<size_t> DeleteTopicsByPrefix(const std::string& brokers,
                                             const std::vector<std::string>& prefixes);
 

@@ -84,8 +84,7 @@ absl::StatusOr<HopResult> Hop(const HopOptions& options, const std::atomic<bool>
   ASSIGN_OR_RETURN(KafkaPtr<rd_kafka_t> consumer_b, internal::MakeConsumer(consume_second));
   const std::string first = absl::StrCat(options.prefix, "first");
   const std::string second = absl::StrCat(options.prefix, "second");
-  RETURN_IF_ERROR(
-      internal::CreateTopics(producer_a.get(), {first}, options.first_partitions, 120));
+  RETURN_IF_ERROR(internal::CreateTopics(producer_a.get(), {first}, options.first_partitions, 120));
   RETURN_IF_ERROR(
       internal::CreateTopics(producer_a.get(), {second}, options.second_partitions, 120));
   RETURN_IF_ERROR(AssignAll(consumer_a.get(), first, options.first_partitions));
@@ -96,8 +95,7 @@ absl::StatusOr<HopResult> Hop(const HopOptions& options, const std::atomic<bool>
   const int64_t start_us = SteadyUs();
   const auto skip_until_us = start_us + static_cast<int64_t>(options.skip_seconds * 1e6);
   std::thread middle([&] {
-    KafkaPtr<rd_kafka_topic_t> topic(
-        rd_kafka_topic_new(producer_b.get(), second.c_str(), nullptr));
+    KafkaPtr<rd_kafka_topic_t> topic(rd_kafka_topic_new(producer_b.get(), second.c_str(), nullptr));
     while (!done.load()) {
       KafkaPtr<rd_kafka_message_t> message(rd_kafka_consumer_poll(consumer_a.get(), 50));
       if (message == nullptr || message->err != RD_KAFKA_RESP_ERR_NO_ERROR) continue;
@@ -122,8 +120,7 @@ absl::StatusOr<HopResult> Hop(const HopOptions& options, const std::atomic<bool>
 
   uint64_t sent = 0;
   {
-    KafkaPtr<rd_kafka_topic_t> topic(
-        rd_kafka_topic_new(producer_a.get(), first.c_str(), nullptr));
+    KafkaPtr<rd_kafka_topic_t> topic(rd_kafka_topic_new(producer_a.get(), first.c_str(), nullptr));
     Random random(7);
     std::string record(std::max(options.size_max, options.size_min), '\0');
     for (char& c : record) c = static_cast<char>('a' + random.Below(16));
@@ -132,8 +129,7 @@ absl::StatusOr<HopResult> Hop(const HopOptions& options, const std::atomic<bool>
       while (static_cast<double>(sent) < due) {
         const int64_t now_us = SteadyUs();
         memcpy(record.data(), &now_us, sizeof(now_us));
-        const size_t size =
-            options.size_min + random.Below(record.size() - options.size_min + 1);
+        const size_t size = options.size_min + random.Below(record.size() - options.size_min + 1);
         Produce(producer_a.get(), topic.get(), record.data(), size);
         ++sent;
       }

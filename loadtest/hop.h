@@ -10,16 +10,16 @@ namespace postrider::loadtest {
 
 struct HopOptions {
   std::string brokers;
-  std::string prefix = "hop.";           // of the two topics, which are made and deleted again
-  int first_partitions = 20;             // stands for the source topics
-  int second_partitions = 64;            // stands for the dispatch topic
-  double rate = 1000;                    // records per second
+  std::string prefix = "hop.";  // of the two topics, which are made and deleted again
+  int first_partitions = 20;    // stands for the source topics
+  int second_partitions = 64;   // stands for the dispatch topic
+  double rate = 1000;           // records per second
   double seconds = 60;
-  double skip_seconds = 5;               // at the start, not counted
+  double skip_seconds = 5;  // at the start, not counted
   uint32_t size_min = 500;
   uint32_t size_max = 900;
-  std::string client_properties;         // "name=value,..." for all clients
-  std::string producer_properties;       // and more for one kind
+  std::string client_properties;    // "name=value,..." for all clients
+  std::string producer_properties;  // and more for one kind
   std::string first_consumer_properties;
   std::string second_consumer_properties;
 };

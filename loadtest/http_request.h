@@ -50,16 +50,16 @@ class HttpRequestReader {
   Result ReadHead();
   Result ReadChunks();
 
-  std::string buffer_;      // the first size_ bytes are data
+  std::string buffer_;  // the first size_ bytes are data
   size_t size_ = 0;
-  size_t scanned_ = 0;      // no end of head before this
-  size_t head_size_ = 0;    // 0: the head is not whole yet
+  size_t scanned_ = 0;    // no end of head before this
+  size_t head_size_ = 0;  // 0: the head is not whole yet
   size_t body_size_ = 0;
-  size_t request_size_ = 0; // head and body as they came
+  size_t request_size_ = 0;  // head and body as they came
   bool chunked_ = false;
   bool expect_continue_ = false;
-  size_t chunk_at_ = 0;     // chunked: bytes taken behind the head
-  std::string chunks_;      // chunked: the body so far
+  size_t chunk_at_ = 0;  // chunked: bytes taken behind the head
+  std::string chunks_;   // chunked: the body so far
 };
 
 }  // namespace postrider::loadtest

@@ -20,8 +20,8 @@ void LatencyHistogram::Add(int64_t us) {
 
 double LatencyHistogram::QuantileMs(double fraction) const {
   if (count_ == 0) return 0;
-  const auto wanted =
-      std::max<uint64_t>(1, static_cast<uint64_t>(std::ceil(fraction * static_cast<double>(count_))));
+  const auto wanted = std::max<uint64_t>(
+      1, static_cast<uint64_t>(std::ceil(fraction * static_cast<double>(count_))));
   uint64_t seen = 0;
   size_t bucket = 0;
   for (; bucket < buckets_.size() - 1; ++bucket) {

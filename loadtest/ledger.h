@@ -27,11 +27,11 @@ struct ProducedRecord {
 // One message in one request that `receive` answered.
 struct ReceivedRecord {
   enum Flag : uint8_t {
-    kAccepted = 1,        // answered 2xx: the sender is done with it
+    kAccepted = 1,  // answered 2xx: the sender is done with it
     kBadSignature = 2,
-    kBadContent = 4,      // the payload is not what was produced
-    kBadEnvelope = 8,     // the envelope contradicts its payload
-    kBatch = 16,          // came in an array
+    kBadContent = 4,   // the payload is not what was produced
+    kBadEnvelope = 8,  // the envelope contradicts its payload
+    kBatch = 16,       // came in an array
   };
   uint64_t number = 0;
   int64_t arrived_us = 0;  // since the epoch

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
+#include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
@@ -13,8 +14,6 @@
 #include <sstream>
 #include <string>
 #include <vector>
-
-#include <CLI/CLI.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -101,12 +100,12 @@ struct PlanCommand {
     uint64_t grants = 0;
     for (const auto& customer : plan.customers()) grants += customer.tenants.size();
     const loadtest::Plan::Expectation expected = plan.Expect(rate, 100000);
-    std::cout << absl::StrCat(
-        R"({"customers":)", plan.customers().size(), R"(,"grants":)", grants, R"(,"endpoints":)",
-        plan.endpoints().size(), R"(,"subscriptions":)", plan.subscriptions().size(),
-        R"(,"fan_out":)", expected.fan_out, R"(,"rate":)", rate, R"(,"endpoints_per_second":)",
-        expected.endpoints_per_second, R"(,"messages_per_request":)",
-        expected.messages_per_request, "}\n");
+    std::cout << absl::StrCat(R"({"customers":)", plan.customers().size(), R"(,"grants":)", grants,
+                              R"(,"endpoints":)", plan.endpoints().size(), R"(,"subscriptions":)",
+                              plan.subscriptions().size(), R"(,"fan_out":)", expected.fan_out,
+                              R"(,"rate":)", rate, R"(,"endpoints_per_second":)",
+                              expected.endpoints_per_second, R"(,"messages_per_request":)",
+                              expected.messages_per_request, "}\n");
     return absl::OkStatus();
   }
 };
@@ -323,9 +322,8 @@ struct LettersCommand {
   }
   absl::Status Run() const {
     ASSIGN_OR_RETURN(const loadtest::State loaded, loadtest::State::Load(state));
-    ASSIGN_OR_RETURN(
-        const uint64_t letters,
-        loadtest::SaveLetters(loaded, api.empty() ? loaded.api : api, parallel, out));
+    ASSIGN_OR_RETURN(const uint64_t letters,
+                     loadtest::SaveLetters(loaded, api.empty() ? loaded.api : api, parallel, out));
     std::cout << absl::StrCat(R"({"letters":)", letters, "}\n");
     return absl::OkStatus();
   }
@@ -428,7 +426,8 @@ int main(int argc, char** argv) {
   HopCommand hop;
   DeleteTopicsCommand delete_topics;
   Add(&app, "plan", "writes a plan and says what to expect of it", &plan, &run);
-  Add(&app, "register", "makes a plan's customers and all of theirs over REST", &registration, &run);
+  Add(&app, "register", "makes a plan's customers and all of theirs over REST", &registration,
+      &run);
   Add(&app, "topics", "creates a plan's source topics", &topics, &run);
   Add(&app, "generate", "produces events and a ledger of them", &generate, &run);
   Add(&app, "publish", "produces standard input, a record a line", &publish, &run);
@@ -437,7 +436,8 @@ int main(int argc, char** argv) {
   Add(&app, "account", "compares the ledgers, message by message", &account, &run);
   Add(&app, "gaps", "the longest silence of each key group", &gaps, &run);
   Add(&app, "hop", "measures a bare double Kafka hop", &hop, &run);
-  Add(&app, "delete-topics", "deletes topics by the beginning of their names", &delete_topics, &run);
+  Add(&app, "delete-topics", "deletes topics by the beginning of their names", &delete_topics,
+      &run);
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = run();
   if (status.ok()) return 0;

@@ -1,13 +1,13 @@
 #include "loadtest/plan.h"
 
+#include <xxhash.h>
+
 #include <algorithm>
+#include <boost/json.hpp>
 #include <cmath>
 #include <fstream>
 #include <sstream>
 #include <utility>
-
-#include <boost/json.hpp>
-#include <xxhash.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,9 +24,9 @@ using internal::Draws;
 using internal::kDepartmentShare;
 
 constexpr uint32_t kTypesPerArea = 10;
-constexpr uint32_t kBroadEndpoints = 3;        // of a large customer
-constexpr uint32_t kTenantsPerScope = 1000;    // the API's bound
-constexpr uint32_t kDepartmentTenants = 3;     // of a large customer, the busiest
+constexpr uint32_t kBroadEndpoints = 3;      // of a large customer
+constexpr uint32_t kTenantsPerScope = 1000;  // the API's bound
+constexpr uint32_t kDepartmentTenants = 3;   // of a large customer, the busiest
 
 absl::Status Want(bool holds, absl::string_view what) {
   if (holds) return absl::OkStatus();
@@ -41,12 +41,11 @@ absl::Status CheckOptions(const PlanOptions& o) {
   RETURN_IF_ERROR(Want(o.customers >= 1 && o.customers <= 100000, "customers 1..100000"));
   RETURN_IF_ERROR(Want(o.large_customers >= 1 && o.large_customers <= o.customers,
                        "large customers 1..customers"));
-  RETURN_IF_ERROR(Want(o.endpoints >= kBroadEndpoints * o.large_customers &&
-                           o.endpoints <= 1000000,
+  RETURN_IF_ERROR(Want(o.endpoints >= kBroadEndpoints * o.large_customers && o.endpoints <= 1000000,
                        "endpoints 3 * large customers .. 1000000"));
   RETURN_IF_ERROR(Want(o.subscriptions <= 5000000, "subscriptions ..5000000"));
-  RETURN_IF_ERROR(Want(o.fan_out >= 0.1 && o.fan_out <= o.large_customers,
-                       "fan-out 0.1 .. large customers"));
+  RETURN_IF_ERROR(
+      Want(o.fan_out >= 0.1 && o.fan_out <= o.large_customers, "fan-out 0.1 .. large customers"));
   RETURN_IF_ERROR(Want(o.addresses >= 1 && o.addresses <= 60000, "addresses 1..60000"));
   RETURN_IF_ERROR(Want(o.failing <= o.endpoints, "failing 0..endpoints"));
   return Want(o.mode == "batch" || o.mode == "streaming", "mode batch or streaming");
@@ -169,9 +168,7 @@ std::vector<uint32_t> Sample(uint32_t first, uint32_t size, uint32_t count, Rand
 
 class Hasher {
  public:
-  void Add(uint64_t value) {
-    hash_ = XXH3_64bits_withSeed(&value, sizeof(value), hash_);
-  }
+  void Add(uint64_t value) { hash_ = XXH3_64bits_withSeed(&value, sizeof(value), hash_); }
   template <typename T>
   void AddAll(const std::vector<T>& values) {
     Add(values.size());
@@ -544,8 +541,7 @@ Plan::Expectation Plan::Expect(double events_per_second, uint32_t samples) const
     result.endpoints_per_second += 1 - std::exp(-rate);
   }
   if (result.endpoints_per_second > 0) {
-    result.messages_per_request =
-        result.fan_out * events_per_second / result.endpoints_per_second;
+    result.messages_per_request = result.fan_out * events_per_second / result.endpoints_per_second;
   }
   return result;
 }

@@ -17,21 +17,21 @@ inline constexpr uint8_t kNoDepartment = 0xff;
 // Everything that a plan follows from: equal options give an equal plan, on any machine.
 struct PlanOptions {
   uint64_t seed = 1;
-  uint32_t topics = 500;          // 1 .. 5,000: event types, one source topic each
-  uint32_t tenants = 30000;       // 1 .. 1,000,000
-  double tenant_skew = 1.1;       // 0 .. 3
-  uint32_t departments = 8;       // 1 .. 64 per tenant; one event in ten names none
-  uint32_t customers = 1000;      // 1 .. 100,000
-  uint32_t large_customers = 60;  // 1 .. customers: they share out all tenants
-  uint32_t endpoints = 10000;     // 3 * large_customers .. 1,000,000
-  uint32_t subscriptions = 50000; // .. 5,000,000
-  double fan_out = 3.0;           // messages per event, mean; 0.1 .. large_customers
-  uint32_t addresses = 2000;      // 1 .. 60,000 loopback addresses for the endpoints' URLs
-  uint32_t failing = 0;           // .. endpoints: that many answer 500
+  uint32_t topics = 500;           // 1 .. 5,000: event types, one source topic each
+  uint32_t tenants = 30000;        // 1 .. 1,000,000
+  double tenant_skew = 1.1;        // 0 .. 3
+  uint32_t departments = 8;        // 1 .. 64 per tenant; one event in ten names none
+  uint32_t customers = 1000;       // 1 .. 100,000
+  uint32_t large_customers = 60;   // 1 .. customers: they share out all tenants
+  uint32_t endpoints = 10000;      // 3 * large_customers .. 1,000,000
+  uint32_t subscriptions = 50000;  // .. 5,000,000
+  double fan_out = 3.0;            // messages per event, mean; 0.1 .. large_customers
+  uint32_t addresses = 2000;       // 1 .. 60,000 loopback addresses for the endpoints' URLs
+  uint32_t failing = 0;            // .. endpoints: that many answer 500
   std::string topic_prefix = "events.";
 
   // Settings that every endpoint is registered with.
-  std::string mode = "batch";     // or "streaming"
+  std::string mode = "batch";  // or "streaming"
   uint32_t events_max = 1000;
   uint32_t bytes_max = 1048576;
   uint32_t wait_max_ms = 1000;
@@ -92,20 +92,20 @@ class Plan {
   // The endpoints that `event` must reach: ascending, each once. Clears `endpoints` first.
   void Match(const EventFields& event, std::vector<uint32_t>* endpoints) const;
 
-  std::string TypeName(uint32_t type) const;                // "area07.event3"
-  std::string AreaPattern(uint32_t area) const;             // "area07.*"
-  std::string Topic(uint32_t type) const;                   // topic_prefix + TypeName
-  std::string TenantName(uint32_t tenant) const;            // "t00042"
-  static std::string DepartmentName(uint8_t department);    // "d3"
+  std::string TypeName(uint32_t type) const;              // "area07.event3"
+  std::string AreaPattern(uint32_t area) const;           // "area07.*"
+  std::string Topic(uint32_t type) const;                 // topic_prefix + TypeName
+  std::string TenantName(uint32_t tenant) const;          // "t00042"
+  static std::string DepartmentName(uint8_t department);  // "d3"
   // http://127.x.y.z:port/e/<index>, or /answer/500/e/<index> for one that fails.
   std::string Url(uint32_t endpoint, uint16_t port) const;
   std::vector<std::string> TypePatterns(const Subscription& subscription) const;
 
   // What sampled events say of the plan.
   struct Expectation {
-    double fan_out = 0;                 // messages per event
-    double endpoints_per_second = 0;    // that get something in a second at the rate asked for
-    double messages_per_request = 0;    // with a batch a second
+    double fan_out = 0;               // messages per event
+    double endpoints_per_second = 0;  // that get something in a second at the rate asked for
+    double messages_per_request = 0;  // with a batch a second
   };
   Expectation Expect(double events_per_second, uint32_t samples) const;
 
@@ -113,8 +113,8 @@ class Plan {
   // What Match looks through: one per tenant and subscription that can match it.
   struct Entry {
     uint32_t endpoint;
-    uint32_t types;         // index into type_sets_
-    uint64_t departments;   // a bit each; all ones: any, or none
+    uint32_t types;        // index into type_sets_
+    uint64_t departments;  // a bit each; all ones: any, or none
   };
 
   explicit Plan(const PlanOptions& options);

@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 #include <cerrno>
 #include <chrono>
@@ -18,8 +19,6 @@
 #include <sstream>
 #include <utility>
 #include <vector>
-
-#include <xxhash.h>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
@@ -71,11 +70,11 @@ class Fd {
 
 struct Connection {
   Fd fd;
-  uint32_t serial = 0;        // tells it from an earlier one with the same fd
+  uint32_t serial = 0;  // tells it from an earlier one with the same fd
   uint32_t local_address = 0;
   HttpRequestReader reader;
-  std::string out;            // answers not written yet
-  bool waiting = false;       // a slow or hanging answer: nothing more is read from the buffer
+  std::string out;       // answers not written yet
+  bool waiting = false;  // a slow or hanging answer: nothing more is read from the buffer
   bool close_after_write = false;
   bool wants_write = false;
 };
@@ -92,8 +91,8 @@ struct Later {
 };
 
 std::string Answer(int status, int retry_after_s, bool keep_alive) {
-  std::string answer = absl::StrCat("HTTP/1.1 ", status, status < 300 ? " OK" : " No",
-                                    "\r\nContent-Length: 0\r\n");
+  std::string answer =
+      absl::StrCat("HTTP/1.1 ", status, status < 300 ? " OK" : " No", "\r\nContent-Length: 0\r\n");
   if (status == 204) answer = "HTTP/1.1 204 No Content\r\n";
   if (retry_after_s >= 0) absl::StrAppend(&answer, "Retry-After: ", retry_after_s, "\r\n");
   if (!keep_alive) answer += "Connection: close\r\n";
@@ -187,8 +186,8 @@ absl::Status Receiver::Server::Open() {
   address.sin_port = htons(options_.port);
   if (bind(listener_.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
       listen(listener_.get(), 4096) != 0) {
-    return absl::UnavailableError(absl::StrCat("loadtest: cannot listen on port ", options_.port,
-                                               ": ", strerror(errno)));
+    return absl::UnavailableError(
+        absl::StrCat("loadtest: cannot listen on port ", options_.port, ": ", strerror(errno)));
   }
   socklen_t size = sizeof(address);
   getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size);
@@ -240,7 +239,8 @@ absl::Status Receiver::Server::Run() {
     int64_t until = next_second;
     if (!delayed_.empty()) until = std::min(until, delayed_.top().due_ms);
     const auto wait = static_cast<int>(std::max<int64_t>(0, until - SteadyMs()));
-    const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait);
+    const int count =
+        epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), wait);
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       const int fd = event.data.fd;
@@ -373,8 +373,8 @@ bool Receiver::Server::Serve(Connection* connection) {
     std::string answer = Answer(behaviour.status, behaviour.retry_after_s, keep_alive);
     if (behaviour.delay.count() > 0) {
       connection->waiting = true;
-      delayed_.push({SteadyMs() + behaviour.delay.count(), connection->fd.get(),
-                     connection->serial, std::move(answer), keep_alive});
+      delayed_.push({SteadyMs() + behaviour.delay.count(), connection->fd.get(), connection->serial,
+                     std::move(answer), keep_alive});
       break;
     }
     if (!keep_alive) connection->close_after_write = true;
@@ -488,10 +488,10 @@ void Receiver::Server::Take(const Connection& connection, const HttpRequest& req
   uint64_t said = 0;
   const bool batch = shape == EnvelopeReader::Shape::kBatch;
   const absl::string_view prefix = batch ? "bat_" : "msg_";
-  if (shape == EnvelopeReader::Shape::kMalformed || id.substr(0, 4) != prefix ||
-      attempt == 0 || request.Header("content-type") != "application/json" ||
-      (batch && (!absl::SimpleAtoi(request.Header("webhook-batch-size"), &said) ||
-                 said != messages))) {
+  if (shape == EnvelopeReader::Shape::kMalformed || id.substr(0, 4) != prefix || attempt == 0 ||
+      request.Header("content-type") != "application/json" ||
+      (batch &&
+       (!absl::SimpleAtoi(request.Header("webhook-batch-size"), &said) || said != messages))) {
     ++counts_.envelopes_bad;
   }
   for (ReceivedRecord& record : records_) {

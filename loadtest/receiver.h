@@ -11,12 +11,12 @@
 namespace postrider::loadtest {
 
 struct ReceiverOptions {
-  uint16_t port = 0;          // 0: any free one
-  std::string state_file;     // secrets; read again when it changes
-  std::string ledger_file;    // empty: none
-  std::string metrics_file;   // empty: none; else written anew once a second
-  std::string rules_file;     // empty: none; read again when it changes
-  uint64_t seed = 1;          // for flaky answers
+  uint16_t port = 0;         // 0: any free one
+  std::string state_file;    // secrets; read again when it changes
+  std::string ledger_file;   // empty: none
+  std::string metrics_file;  // empty: none; else written anew once a second
+  std::string rules_file;    // empty: none; read again when it changes
+  uint64_t seed = 1;         // for flaky answers
 };
 
 // An HTTP/1.1 server on every loopback address at one port that plays all customers at once: it
@@ -29,21 +29,21 @@ struct ReceiverOptions {
 class Receiver {
  public:
   struct Counts {
-    uint64_t requests = 0;         // whole, whatever was answered
+    uint64_t requests = 0;  // whole, whatever was answered
     uint64_t accepted_requests = 0;
-    uint64_t messages = 0;         // in them
-    uint64_t accepted = 0;         // messages answered 2xx
-    uint64_t signatures_bad = 0;   // requests
-    uint64_t contents_bad = 0;     // messages
-    uint64_t envelopes_bad = 0;    // messages, or requests that are none
-    uint64_t foreign = 0;          // requests for no endpoint of the plan, messages of no event of ours
-    uint64_t malformed = 0;        // connections closed for bad HTTP
-    uint64_t retries = 0;          // requests with an attempt above 1
-    uint64_t connections = 0;      // accepted ones
+    uint64_t messages = 0;        // in them
+    uint64_t accepted = 0;        // messages answered 2xx
+    uint64_t signatures_bad = 0;  // requests
+    uint64_t contents_bad = 0;    // messages
+    uint64_t envelopes_bad = 0;   // messages, or requests that are none
+    uint64_t foreign = 0;      // requests for no endpoint of the plan, messages of no event of ours
+    uint64_t malformed = 0;    // connections closed for bad HTTP
+    uint64_t retries = 0;      // requests with an attempt above 1
+    uint64_t connections = 0;  // accepted ones
     uint64_t connections_open = 0;
-    uint64_t addresses = 0;        // distinct local ones that a request came to
-    uint64_t endpoints = 0;        // distinct ones that got an accepted message
-    uint64_t batch_max = 0;        // messages in a request
+    uint64_t addresses = 0;  // distinct local ones that a request came to
+    uint64_t endpoints = 0;  // distinct ones that got an accepted message
+    uint64_t batch_max = 0;  // messages in a request
   };
 
   static absl::StatusOr<std::unique_ptr<Receiver>> Create(const Plan& plan,

@@ -1,12 +1,11 @@
 #include "loadtest/registration.h"
 
+#include <boost/json.hpp>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
 #include <utility>
 #include <vector>
-
-#include <boost/json.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -60,9 +59,8 @@ std::string EndpointBody(const Plan& plan, uint32_t endpoint, uint16_t port) {
                          {"first_delay_ms", o.first_delay_ms},
                          {"horizon_ms", o.horizon_ms}}}};
   if (o.mode == "batch") {
-    body["batch"] = {{"events_max", o.events_max},
-                     {"bytes_max", o.bytes_max},
-                     {"wait_max_ms", o.wait_max_ms}};
+    body["batch"] = {
+        {"events_max", o.events_max}, {"bytes_max", o.bytes_max}, {"wait_max_ms", o.wait_max_ms}};
   }
   return json::serialize(body);
 }
@@ -78,8 +76,7 @@ std::string SubscriptionBody(const Plan& plan, const Plan::Subscription& subscri
       break;
     case ScopeKind::kTenants:
       scope["kind"] = "tenants";
-      scope["tenants"] =
-          TenantNames(plan, subscription.tenants, 0, subscription.tenants.size());
+      scope["tenants"] = TenantNames(plan, subscription.tenants, 0, subscription.tenants.size());
       break;
     case ScopeKind::kDepartments: {
       scope["kind"] = "departments";
@@ -90,8 +87,9 @@ std::string SubscriptionBody(const Plan& plan, const Plan::Subscription& subscri
       break;
     }
   }
-  return json::serialize(json::object{
-      {"endpoint_id", endpoint_id}, {"event_types", std::move(types)}, {"scope", std::move(scope)}});
+  return json::serialize(json::object{{"endpoint_id", endpoint_id},
+                                      {"event_types", std::move(types)},
+                                      {"scope", std::move(scope)}});
 }
 
 // Says how far a long step is, at most once a second.
@@ -156,9 +154,9 @@ class Registration {
     return Step(
         "event types", plan_.options().topics,
         [&](size_t i) {
-          return Operator("PUT",
-                          absl::StrCat("/v1/event-types/", plan_.TypeName(static_cast<uint32_t>(i))),
-                          {{"description", "load test"}});
+          return Operator(
+              "PUT", absl::StrCat("/v1/event-types/", plan_.TypeName(static_cast<uint32_t>(i))),
+              {{"description", "load test"}});
         },
         [](size_t, const json::object&) { return absl::OkStatus(); });
   }
@@ -209,7 +207,8 @@ class Registration {
         [&](size_t i) {
           const Chunk& chunk = chunks[i];
           return Operator(
-              "POST", absl::StrCat("/v1/customers/", state_.customers[chunk.customer].id, "/grants"),
+              "POST",
+              absl::StrCat("/v1/customers/", state_.customers[chunk.customer].id, "/grants"),
               {{"tenants", TenantNames(plan_, plan_.customers()[chunk.customer].tenants, chunk.from,
                                        chunk.from + kTenantsPerGrant)}});
         },
@@ -298,8 +297,8 @@ absl::StatusOr<uint64_t> SaveLetters(const State& state, const std::string& api,
           }
           const json::value* cursor = answer.if_contains("next_cursor");
           if (cursor != nullptr && cursor->is_string()) {
-            more.push_back({pages[i].key, std::string(cursor->get_string().data(),
-                                                      cursor->get_string().size())});
+            more.push_back({pages[i].key,
+                            std::string(cursor->get_string().data(), cursor->get_string().size())});
           }
           return absl::OkStatus();
         }));

@@ -11,7 +11,7 @@
 namespace postrider::loadtest {
 
 struct RegisterOptions {
-  std::string api;            // "http://127.0.0.1:8080"
+  std::string api;  // "http://127.0.0.1:8080"
   std::string operator_key;
   uint16_t receiver_port = 0;
   int parallel = 16;

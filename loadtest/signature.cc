@@ -1,10 +1,10 @@
 #include "loadtest/signature.h"
 
-#include <array>
-#include <memory>
-
 #include <openssl/crypto.h>
 #include <openssl/evp.h>
+
+#include <array>
+#include <memory>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"

@@ -17,7 +17,6 @@ std::string Sign(absl::string_view secret_bytes, absl::string_view id, absl::str
 // Whether one of the signatures in `header` (separated by spaces) is that of the secret.
 // Foreign versions are passed over.
 bool VerifySignature(absl::string_view secret_bytes, absl::string_view id,
-                     absl::string_view timestamp, absl::string_view body,
-                     absl::string_view header);
+                     absl::string_view timestamp, absl::string_view body, absl::string_view header);
 
 }  // namespace postrider::loadtest

@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kTopicsPerRequest = 50;
 constexpr size_t kErrorSize = 512;
 
-// Shared properties go to producers and consumers alike; that half of them is not theirs is no news.
+// Shared properties go to producers and consumers alike; that half of them is not theirs is no
+// news.
 void LogWithoutWarnings(const rd_kafka_t* kafka, int level, const char* facility,
                         const char* text) {
   if (strcmp(facility, "CONFWARN") != 0) rd_kafka_log_print(kafka, level, facility, text);
@@ -60,12 +61,12 @@ absl::Status CreateChunk(rd_kafka_t* kafka, const std::vector<std::string>& topi
   KafkaPtr<rd_kafka_event_t> event(rd_kafka_queue_poll(queue.get(), timeout_ms + 5000));
   if (event == nullptr) return absl::DeadlineExceededError("loadtest: CreateTopics: no answer");
   if (rd_kafka_event_error(event.get()) != RD_KAFKA_RESP_ERR_NO_ERROR) {
-    return absl::UnavailableError(absl::StrCat("loadtest: CreateTopics: ",
-                                               rd_kafka_event_error_string(event.get())));
+    return absl::UnavailableError(
+        absl::StrCat("loadtest: CreateTopics: ", rd_kafka_event_error_string(event.get())));
   }
   size_t count = 0;
-  const rd_kafka_topic_result_t** results = rd_kafka_CreateTopics_result_topics(
-      rd_kafka_event_CreateTopics_result(event.get()), &count);
+  const rd_kafka_topic_result_t** results =
+      rd_kafka_CreateTopics_result_topics(rd_kafka_event_CreateTopics_result(event.get()), &count);
   for (size_t i = 0; i < count; ++i) {
     const rd_kafka_resp_err_t code = rd_kafka_topic_result_error(results[i]);
     if (code != RD_KAFKA_RESP_ERR_NO_ERROR && code != RD_KAFKA_RESP_ERR_TOPIC_ALREADY_EXISTS) {
@@ -111,25 +112,28 @@ absl::StatusOr<Properties> ParseProperties(absl::string_view text) {
 
 absl::StatusOr<KafkaPtr<rd_kafka_t>> MakeProducer(const Properties& properties,
                                                   DeliveryReport report, void* opaque) {
-  Properties all = {{"enable.idempotence", "true"}, {"acks", "all"},
-                    {"message.timeout.ms", "0"}, {"linger.ms", "5"},
+  Properties all = {{"enable.idempotence", "true"},
+                    {"acks", "all"},
+                    {"message.timeout.ms", "0"},
+                    {"linger.ms", "5"},
                     {"queue.buffering.max.messages", "200000"}};
   all.insert(all.end(), properties.begin(), properties.end());
   return Make(RD_KAFKA_PRODUCER, all, report, opaque);
 }
 
 absl::StatusOr<KafkaPtr<rd_kafka_t>> MakeConsumer(const Properties& properties) {
-  Properties all = {{"enable.auto.commit", "false"}, {"enable.auto.offset.store", "false"},
-                    {"group.id", "postrider-loadtest"}, {"auto.offset.reset", "latest"}};
+  Properties all = {{"enable.auto.commit", "false"},
+                    {"enable.auto.offset.store", "false"},
+                    {"group.id", "postrider-loadtest"},
+                    {"auto.offset.reset", "latest"}};
   all.insert(all.end(), properties.begin(), properties.end());
-  ASSIGN_OR_RETURN(KafkaPtr<rd_kafka_t> consumer,
-                   Make(RD_KAFKA_CONSUMER, all, nullptr, nullptr));
+  ASSIGN_OR_RETURN(KafkaPtr<rd_kafka_t> consumer, Make(RD_KAFKA_CONSUMER, all, nullptr, nullptr));
   rd_kafka_poll_set_consumer(consumer.get());
   return consumer;
 }
 
-absl::Status CreateTopics(rd_kafka_t* kafka, const std::vector<std::string>& topics,
-                          int partitions, int timeout_s) {
+absl::Status CreateTopics(rd_kafka_t* kafka, const std::vector<std::string>& topics, int partitions,
+                          int timeout_s) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(timeout_s);
   std::set<std::string> missing(topics.begin(), topics.end());
   for (const std::string& ready : Ready(kafka, missing)) missing.erase(ready);

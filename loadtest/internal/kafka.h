@@ -1,12 +1,12 @@
 #pragma once
 
+#include <librdkafka/rdkafka.h>
+
 #include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <librdkafka/rdkafka.h>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -37,8 +37,8 @@ absl::StatusOr<KafkaPtr<rd_kafka_t>> MakeProducer(const Properties& properties,
 absl::StatusOr<KafkaPtr<rd_kafka_t>> MakeConsumer(const Properties& properties);
 
 // Creates what is missing, in chunks of 50, and waits until each partition has a leader.
-absl::Status CreateTopics(rd_kafka_t* kafka, const std::vector<std::string>& topics,
-                          int partitions, int timeout_s);
+absl::Status CreateTopics(rd_kafka_t* kafka, const std::vector<std::string>& topics, int partitions,
+                          int timeout_s);
 absl::Status DeleteTopics(rd_kafka_t* kafka, const std::vector<std::string>& topics);
 // The topics whose names begin with one of `prefixes`.
 absl::StatusOr<std::vector<std::string>> ListTopics(rd_kafka_t* kafka,

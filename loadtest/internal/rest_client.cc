@@ -1,13 +1,13 @@
 #include "loadtest/internal/rest_client.h"
 
+#include <curl/curl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
 #include <memory>
 #include <utility>
 #include <vector>
-
-#include <curl/curl.h>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
@@ -48,8 +48,8 @@ void Prepare(const std::string& url, Call* call) {
   call->answer.clear();
   curl_slist* headers = curl_slist_append(nullptr, "content-type: application/json");
   headers = curl_slist_append(headers, "expect:");
-  headers = curl_slist_append(headers,
-                              absl::StrCat("authorization: Bearer ", call->request.key).c_str());
+  headers =
+      curl_slist_append(headers, absl::StrCat("authorization: Bearer ", call->request.key).c_str());
   call->headers.reset(headers);
   curl_easy_setopt(easy, CURLOPT_URL, absl::StrCat(url, call->request.path).c_str());
   curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->request.method.c_str());
@@ -117,20 +117,19 @@ absl::Status RestClient::RunAll(
       long status = 0;
       curl_easy_getinfo(call->easy.get(), CURLINFO_RESPONSE_CODE, &status);
       curl_multi_remove_handle(multi.get(), call->easy.get());
-      const bool again = code == CURLE_COULDNT_CONNECT ||
-                         (code == CURLE_OK && (status == 429 || status == 503));
+      const bool again =
+          code == CURLE_COULDNT_CONNECT || (code == CURLE_OK && (status == 429 || status == 503));
       if (again && SteadyClock::now() < call->give_up) {
         waiting.push_back({call, SteadyClock::now() + std::chrono::milliseconds(250)});
         continue;
       }
-      absl::Status taken =
-          code != CURLE_OK
-              ? absl::UnavailableError(curl_easy_strerror(code))
-              : take(call->index, static_cast<int>(status), call->answer);
+      absl::Status taken = code != CURLE_OK
+                               ? absl::UnavailableError(curl_easy_strerror(code))
+                               : take(call->index, static_cast<int>(status), call->answer);
       if (!taken.ok() && failed.ok()) {
-        failed = absl::Status(taken.code(),
-                              absl::StrCat("loadtest: ", call->request.method, " ",
-                                           call->request.path, ": ", taken.message()));
+        failed =
+            absl::Status(taken.code(), absl::StrCat("loadtest: ", call->request.method, " ",
+                                                    call->request.path, ": ", taken.message()));
       }
       ++done;
       idle.push_back(call);

@@ -26,7 +26,8 @@ def run(stage):
     ready = time.time()
     stages.say(f"all ready {ready - back:.1f} s later")
     at = stage.received()["accepted"]
-    stages.wait_until("delivery goes on", 120, lambda: stage.received()["accepted"] > at + rate, 0.5)
+    stages.wait_until("delivery goes on", 120,
+                      lambda: stage.received()["accepted"] > at + rate, 0.5)
     time.sleep(10)
     stage.generator.stop()
     stage.generated(180)

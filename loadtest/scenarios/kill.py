@@ -25,7 +25,7 @@ def count_between(sorted_us, from_s, to_s):
 
 
 def wait_steady(stage, offered, seconds):
-    """Until the receiver hears about as much as is offered: the backlog of the last kill is gone."""
+    """Until the receiver hears about as much as is offered: the last kill's backlog is gone."""
     deadline = time.monotonic() + seconds
     before, at = stage.received()["accepted"], time.monotonic()
     while time.monotonic() < deadline:

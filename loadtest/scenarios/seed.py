@@ -12,7 +12,8 @@ def run(stage):
     stage.settle(no_repeats=True)
     figures = stage.figures
     per_request = figures["messages_per_request"]
-    stage.check("at least 20 messages per request", per_request >= 20, f"{per_request}", fatal=False)
+    stage.check("at least 20 messages per request", per_request >= 20, f"{per_request}",
+                fatal=False)
     stage.check("at least 1,000 distinct addresses", figures["addresses"] >= 1000,
                 f"{figures['addresses']}", fatal=False)
     stage.check("at least 300,000 events", figures["events"] >= 300000, f"{figures['events']}",

@@ -185,9 +185,9 @@ TEST_F(AccountTest, FindsWhatShouldNotHaveBeenDelivered) {
   EXPECT_FALSE(result.good());
   EXPECT_EQ(result.foreign, 3U);
   EXPECT_EQ(result.lost, 0U);
-  EXPECT_THAT(result.foreign_examples, ::testing::UnorderedElementsAre(
-                                           MessageKey{3, wrong}, MessageKey{500, 0},
-                                           MessageKey{0, 0}));
+  EXPECT_THAT(
+      result.foreign_examples,
+      ::testing::UnorderedElementsAre(MessageKey{3, wrong}, MessageKey{500, 0}, MessageKey{0, 0}));
 }
 
 TEST_F(AccountTest, TakesDeadLettersAndWithheldOnesAsAccountedFor) {
@@ -273,9 +273,8 @@ TEST(StateTest, ComesBackFromItsFile) {
 
 TEST(GapsTest, FindsTheLongestSilenceOfEachKeyGroup) {
   State state;
-  state.endpoints = {{"ep_00000000000000000000000000", "s"},
-                     {"ep_00000000000000000000000001", "s"},
-                     {"", ""}};
+  state.endpoints = {
+      {"ep_00000000000000000000000000", "s"}, {"ep_00000000000000000000000001", "s"}, {"", ""}};
   std::vector<ReceivedRecord> received;
   const auto arrive = [&](uint32_t endpoint, int64_t us, uint8_t flags) {
     ReceivedRecord record;

@@ -21,7 +21,8 @@ TEST(HttpRequestReaderTest, CutsAStreamIntoRequestsHoweverItArrives) {
   const std::string stream =
       "POST /e/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nWebhook-Id:  msg_1 \r\n\r\nhello"
       "GET /next HTTP/1.1\r\n\r\n"
-      "POST /c HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nA;x=1\r\n0123456789\r\n0\r\n"
+      "POST /c HTTP/1.1\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3\r\nabc\r\nA;x=1\r\n0123456789\r\n0\r\n"
       "\r\n";
   for (size_t step : {size_t{1}, size_t{7}, stream.size()}) {
     HttpRequestReader reader;
@@ -36,8 +37,7 @@ TEST(HttpRequestReaderTest, CutsAStreamIntoRequestsHoweverItArrives) {
         reader.Consume();
       }
     }
-    EXPECT_THAT(seen, ElementsAre("POST /e/1 msg_1 hello", "GET /next  ",
-                                  "POST /c  abc0123456789"))
+    EXPECT_THAT(seen, ElementsAre("POST /e/1 msg_1 hello", "GET /next  ", "POST /c  abc0123456789"))
         << "step " << step;
     EXPECT_EQ(reader.buffered(), 0U);
     reader.Shrink();
@@ -86,7 +86,8 @@ TEST(HttpRequestReaderTest, SaysOnceThatTheSenderWaitsToGoOn) {
 }
 
 TEST(HttpRequestReaderTest, HearsThatAConnectionWillNotBeKept) {
-  for (const char* head : {"GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"}) {
+  for (const char* head :
+       {"GET / HTTP/1.1\r\nConnection: Close\r\n\r\n", "GET / HTTP/1.0\r\n\r\n"}) {
     HttpRequestReader reader;
     HttpRequest request;
     reader.Append(head);
@@ -166,7 +167,8 @@ TEST(EnvelopeReaderTest, RefusesWhatIsNoEnvelope) {
 
 TEST(BehaviourTest, ReadsPathsAndRules) {
   const auto rules = Behaviours::Parse(
-      "# all well but\n/e/1 500\n/e/2 429 7\n/slow/ slow 250\n/ 204\n\n/answer/500 flaky 10 # note\n");
+      "# all well but\n/e/1 500\n/e/2 429 7\n/slow/ slow 250\n/ 204\n\n/answer/500 flaky 10 # "
+      "note\n");
   ASSERT_TRUE(rules.ok()) << rules.status();
   EXPECT_EQ(rules->For("/e/1").status, 500);
   EXPECT_EQ(rules->For("/e/12").status, 204);
@@ -186,8 +188,8 @@ TEST(BehaviourTest, ReadsPathsAndRules) {
 }
 
 TEST(BehaviourTest, RefusesRulesItDoesNotKnow) {
-  for (const char* rules : {"/e/1", "e/1 500", "/e/1 soon", "/e/1 slow", "/e/1 slow x",
-                            "/e/1 99", "/e/1 hang 3", "/e/1 500 1 2", "/e/1 flaky 101"}) {
+  for (const char* rules : {"/e/1", "e/1 500", "/e/1 soon", "/e/1 slow", "/e/1 slow x", "/e/1 99",
+                            "/e/1 hang 3", "/e/1 500 1 2", "/e/1 flaky 101"}) {
     EXPECT_FALSE(Behaviours::Parse(rules).ok()) << rules;
   }
 }

@@ -49,8 +49,8 @@ std::vector<uint32_t> MatchByRules(const Plan& plan, const EventFields& event) {
                                        event.tenant) > 0;
     }
     if (subscription.scope == ScopeKind::kDepartments) {
-      scope = scope && std::count(subscription.departments.begin(),
-                                  subscription.departments.end(), event.department) > 0;
+      scope = scope && std::count(subscription.departments.begin(), subscription.departments.end(),
+                                  event.department) > 0;
     }
     if (type && scope) reached.insert(subscription.endpoint);
   }
@@ -225,9 +225,8 @@ TEST(EventSourceTest, MakesPayloadsOfTheSizeAskedForThatProveThemselves) {
     const EventFields event = source.At(n);
     ASSERT_EQ(fields.type, plan->TypeName(event.type));
     ASSERT_EQ(fields.tenant, plan->TenantName(event.tenant));
-    ASSERT_EQ(fields.department, event.department == kNoDepartment
-                                     ? ""
-                                     : Plan::DepartmentName(event.department));
+    ASSERT_EQ(fields.department,
+              event.department == kNoDepartment ? "" : Plan::DepartmentName(event.department));
     source.Payload(n, 1700000000000001, &again);
     ASSERT_EQ(again, payload);
     payload[payload.size() / 2] = payload[payload.size() / 2] == 'x' ? 'y' : 'x';

@@ -134,8 +134,7 @@ class ReceiverTest : public ::testing::Test {
     return absl::StrCat("POST ", path, " HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n",
                         "webhook-id: ", id, "\r\nwebhook-timestamp: ", timestamp,
                         "\r\nwebhook-attempt: 1\r\nwebhook-batch-size: ", batch_size,
-                        "\r\nwebhook-signature: ",
-                        Sign(*DecodeSecret(secret), id, timestamp, body),
+                        "\r\nwebhook-signature: ", Sign(*DecodeSecret(secret), id, timestamp, body),
                         "\r\ncontent-length: ", body.size(), "\r\n\r\n", body);
   }
   std::vector<ReceivedRecord> Records() {
