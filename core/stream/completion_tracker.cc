@@ -32,6 +32,13 @@ CompletionTracker::Admission CompletionTracker::Add(int64_t offset, size_t bytes
   return completed ? Admission::kCompleted : Admission::kNew;
 }
 
+void CompletionTracker::SkipTo(int64_t offset) {
+  if (offset <= next_) return;
+  PushComplete(next_, offset);
+  next_ = offset;
+  DropInheritedBelow(next_);
+}
+
 void CompletionTracker::PushComplete(int64_t begin, int64_t end) {
   if (begin == end) return;
   ++version_;

@@ -29,6 +29,8 @@ class CompletionTracker {
   // The next record of the partition, of that many bytes. Offsets rise; what lies between the last
   // one and this one never comes.
   Admission Add(int64_t offset, size_t bytes);
+  // Nothing below `offset` that was not read yet ever comes: it was trimmed away.
+  void SkipTo(int64_t offset);
   // `offset` is complete. Exactly once for each offset that Add() called new: CHECKed.
   void Complete(int64_t offset);
   bool IsPending(int64_t offset) const;

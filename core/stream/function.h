@@ -23,24 +23,26 @@ class TaskContext {
   virtual const TopicPartition& partition() const = 0;
   // Raised by each new owner of the partition.
   virtual uint64_t epoch() const = 0;
-  // When the partition was first taken without a commit of ours, ms since the Unix epoch: the third part of a
-  // source record's identity.
+  // When the partition was first taken without a commit of ours, ms since the Unix epoch: the third
+  // part of a source record's identity.
   virtual int64_t incarnation_ms() const = 0;
 
-  // The record at `offset` is complete and may be forgotten. Exactly once per OnElement().
+  // The record at `offset` is complete and may be forgotten. Exactly once per OnElement(), inside
+  // it or later.
   virtual void Complete(int64_t offset) = 0;
 
-  // Side and main outputs: appends a record with the shard's producer. False: full, nothing was taken;
-  // OnRoom() follows. `done` does not run when the task was closed before the answer.
+  // Side and main outputs: appends a record with the shard's producer. False: full, nothing was
+  // taken; OnRoom() follows. `done` does not run when the task was closed before the answer.
   [[nodiscard]] virtual bool Emit(AppendRecord&& record, LogProducer::AppendDone&& done) = 0;
 
-  // Calls OnTimer(key, time, tag) once at `time`, unless it is replaced: a key has one timer per tag.
-  // Replayable: gone with the task's memory.
+  // Calls OnTimer(key, time, tag) once at `time`, unless it is replaced: a key has one timer per
+  // tag. Replayable: gone with the task's memory.
   virtual void SetTimer(absl::string_view key, uint32_t tag, MonotonicTime time) = 0;
   virtual void CancelTimer(absl::string_view key, uint32_t tag) = 0;
 
   // Whether work that the outside world sees may be started now: the task runs, is not being
-  // revoked, and the lease of its shard holds. When it turns true again OnResume() is called.
+  // revoked, and the lease of its shard holds. When it turns true again OnResume() is called, but
+  // not after OnDrain(kShutdown).
   virtual bool MayAct() const = 0;
 
   // Wraps a callback of an asynchronous operation: it does not run after the task was closed.
@@ -63,6 +65,9 @@ class KeyedProcessFunction {
   virtual absl::Status Open(TaskContext& ctx) = 0;
   // The views of `record` are valid during the call only.
   virtual void OnElement(TaskContext& ctx, const LogRecord& record) = 0;
+  // A record that a predecessor has completed: it is not pending and nothing is to be done, but its
+  // identity belongs into a window of those that were met.
+  virtual void OnSkipped(TaskContext& /*ctx*/, const LogRecord& /*record*/) {}
   virtual void OnTimer(TaskContext& ctx, absl::string_view key, uint32_t tag,
                        MonotonicTime time) = 0;
   // The partition has been read to its end; the next record will have offset `next`.
@@ -73,8 +78,9 @@ class KeyedProcessFunction {
   virtual void OnResume(TaskContext& ctx) = 0;
   // The shard has just reached its bounds; the function may give up records by its own rules.
   virtual void OnPressure(TaskContext& ctx) = 0;
-  // The partition is to be given back (or the process stops): start nothing; `flush` is true when
-  // open work should be sent out at once because the process stops for good.
+  // kHandover: the partition is to be given back; start nothing, MayAct() is false. If it comes
+  // straight back, OnResume() follows. kShutdown: the process stops for good; open work should be
+  // sent out at once, MayAct() stays true while the lease holds, timers fire no more.
   enum class Drain { kHandover, kShutdown };
   virtual void OnDrain(TaskContext& ctx, Drain kind) = 0;
   // Operations of the outside world whose result has not come in.
@@ -83,8 +89,8 @@ class KeyedProcessFunction {
   virtual void Close(TaskContext& ctx) = 0;
 };
 
-// What a shard is given by its role: makes the functions and holds what they share there (an HTTP sink, a fair
-// queue, the snapshot). Threads: the shard's.
+// What a shard is given by its role: makes the functions and holds what they share there (an HTTP
+// sink, a fair queue, the snapshot). Threads: the shard's.
 class ShardProgram {
  public:
   virtual ~ShardProgram() = default;

@@ -52,13 +52,13 @@ struct EncodedMetadata {
 
 inline constexpr size_t kCommitMetadataTextMax = 3'500;
 
-// Base64 of: a version byte, the fields, the set as run lengths or as a bitmap, whichever is shorter,
-// relative to `watermark`, and a checksum. Never longer than kCommitMetadataTextMax: what does not fit is
-// left out from the highest offsets down.
+// Base64 of: a version byte, the fields, the set as run lengths or as a bitmap, whichever is
+// shorter, relative to `watermark`, and a checksum. Never longer than kCommitMetadataTextMax: what
+// does not fit is left out from the highest offsets down.
 EncodedMetadata EncodeCommitMetadata(const CommitMetadata& metadata, int64_t watermark);
 
-// No value for anything that EncodeCommitMetadata would not have written, or of another version: the
-// map is then to be ignored, since the watermark alone is the truth.
+// No value for anything that EncodeCommitMetadata would not have written, or of another version:
+// the map is then to be ignored, since the watermark alone is the truth.
 absl::optional<CommitMetadata> DecodeCommitMetadata(absl::string_view text, int64_t watermark);
 
 }  // namespace postrider

@@ -19,8 +19,9 @@ namespace postrider {
 
 // Where a partition begins that has no commit of ours.
 enum class StartPolicy {
-  kLogStart,              // own topics
-  kLogStartOnceEstablished,  // source topics: the log start if the group has any commit, else the end
+  kLogStart,                 // own topics
+  kLogStartOnceEstablished,  // source topics: the log start if the group has any commit, else the
+                             // end
 };
 
 struct JobOptions {
@@ -28,27 +29,32 @@ struct JobOptions {
   GroupOptions group;
   ProducerOptions producer;
   StartPolicy start = StartPolicy::kLogStart;
-  int shards = 1;  // 1..64
+  int shards = 1;                         // 1..64
   int64_t pending_records_max = 100'000;  // per shard; at either bound it stops reading
   int64_t pending_bytes_max = 64 << 20;
+  // Records read above their partition's watermark, complete ones too: the third bound, for one
+  // record that stays pending while all others are completed.
+  int64_t tracked_records_max = 1'000'000;
   std::chrono::milliseconds commit_interval{200};
   std::chrono::milliseconds revoke_wait_max{250};   // for results of what is in flight
   std::chrono::milliseconds stop_wait_max{20'000};  // the same when the process stops
+  // The topic is trimmed, once a minute, to the committed watermark of so long ago. 0: never.
+  std::chrono::milliseconds trim_safety{0};
 };
 
 enum class TaskState { kCreated, kRestoring, kRunning, kDegraded, kFailed, kClosed };
 
 struct JobStatus {
   int shards = 0;
-  int shards_assigned = 0;   // have taken part in a rebalance and run
+  int shards_assigned = 0;  // have taken part in a rebalance and run
   int64_t tasks_running = 0;
   int64_t tasks_failed = 0;
   bool log_reachable = true;
   MonotonicTime oldest_commit;  // of the shard whose last acknowledged commit is the oldest
 };
 
-// A role's shards in one process: each a thread with a loop, a consumer, a producer and the tasks of the
-// partitions that the group gave it.
+// A role's shards in one process: each a thread with a loop, a consumer, a producer and the tasks
+// of the partitions that the group gave it.
 //
 // Threads: Start, Stop, Post and status from any one control thread.
 class Job {
@@ -62,8 +68,8 @@ class Job {
   // Runs `call` on every shard's thread with its program, soon.
   virtual void Post(std::function<void(ShardProgram&)> call) = 0;
   virtual JobStatus status() const = 0;
-  // The two steps of a stop: refuse new work, drain (OnDrain, at most stop_wait_max), commit, leave the
-  // group; `done` runs on some thread when all shards are through. StopHard() gives up waiting.
+  // The two steps of a stop: refuse new work, drain (OnDrain, at most stop_wait_max), commit, leave
+  // the group; `done` runs on some thread when all shards are through. StopHard() gives up waiting.
   virtual void Stop(std::function<void()> done) = 0;
   virtual void StopHard() = 0;
 };

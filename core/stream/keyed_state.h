@@ -10,11 +10,12 @@
 
 namespace postrider {
 
-// Keyed state of the replayable kind: one value of T per key, in memory only. What it holds was made
-// from records that are still pending, so the log restores it. Durable kinds (changelog, TTL) have the
-// same calls behind a serialiser.
+// Keyed state of the replayable kind: one value of T per key, in memory only. What it holds was
+// made from records that are still pending, so the log restores it. Durable kinds (changelog, TTL)
+// have the same calls behind a serialiser.
 //
-// Threads: owned by one task. Bounds: by the records that its owner lets pend; Clear() what is empty.
+// Threads: owned by one task. Bounds: by the records that its owner lets pend; Clear() what is
+// empty.
 template <typename T>
 class ReplayableValueState {
  public:

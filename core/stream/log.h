@@ -48,8 +48,8 @@ class LogProducer {
 
   virtual ~LogProducer() = default;
 
-  // False: the queue is at its bounds and nothing was taken; try again when room_callback is called.
-  // `done` is called exactly once, never from inside this call.
+  // False: the queue is at its bounds and nothing was taken; try again when room_callback is
+  // called. `done` is called exactly once, never from inside this call.
   [[nodiscard]] virtual bool Append(AppendRecord&& record, AppendDone&& done) = 0;
   // Called from Poll() when the queue has shrunk to half after Append() refused.
   virtual void SetRoomCallback(absl::AnyInvocable<void()> room) = 0;
@@ -97,8 +97,8 @@ class GroupHandler {
  public:
   virtual ~GroupHandler() = default;
 
-  // The group has given us exactly these partitions (all of them, each time: eager groups). Nothing is
-  // read until GroupConsumer::Start().
+  // The group has given us exactly these partitions (all of them, each time: eager groups). Nothing
+  // is read until GroupConsumer::Start().
   virtual void OnAssigned(Assignment assignment) = 0;
   // The group takes back all that it gave. Reading has stopped; the group waits for Release(), at
   // most until the poll interval's bound. Commits are still possible.
@@ -109,8 +109,8 @@ class GroupHandler {
   virtual void OnRecord(const LogRecord& record) = 0;
   // Everything that was there has been read; `next` is the offset that the next record will have.
   virtual void OnPartitionEnd(const TopicPartition& tp, int64_t next) = 0;
-  // The position is below the log's start (or past its end): nothing of this partition is read until
-  // Restart(). `log_start` is the first offset that can be read.
+  // The position is below the log's start (or past its end): nothing of this partition is read
+  // until Restart(). `log_start` is the first offset that can be read.
   virtual void OnOutOfRange(const TopicPartition& tp, int64_t log_start) = 0;
   // The log does not answer, or answers again. For state and metrics: reading goes on by itself.
   virtual void OnReachable(bool reachable) = 0;
@@ -154,9 +154,11 @@ class GroupConsumer {
   // passed to the handler.
   virtual size_t Poll(size_t records_max) = 0;
 
-  // Answers OnAssigned(): read these from there. Partitions that are left out stay assigned, unread.
+  // Answers OnAssigned(): read these from there. Partitions that are left out stay assigned,
+  // unread.
   virtual void Start(std::vector<StartPosition> positions) = 0;
-  // Answers OnOutOfRange(): goes on reading one partition at `offset`.
+  // Answers OnOutOfRange(), and reads again what was read: goes on reading one partition of those
+  // passed to Start() at `offset`. No record that was fetched before this call is passed after it.
   virtual void Restart(const TopicPartition& tp, int64_t offset) = 0;
   // Answers OnRevoked() and OnLost().
   virtual void Release() = 0;
@@ -185,8 +187,8 @@ class Log {
                                                                    const GroupOptions& options,
                                                                    GroupHandler& handler) = 0;
 
-  // Makes the topics that are missing and waits until every partition of each has a leader. One that
-  // exists with another number of partitions or a lower replication is kFailedPrecondition.
+  // Makes the topics that are missing and waits until every partition of each has a leader. One
+  // that exists with another number of partitions or a lower replication is kFailedPrecondition.
   // Blocks at most `timeout`.
   virtual absl::Status EnsureTopics(const std::vector<TopicSpec>& topics,
                                     std::chrono::milliseconds timeout) = 0;

@@ -1,0 +1,171 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "core/base/id.h"
+#include "core/stream/completion_tracker.h"
+#include "core/stream/function.h"
+#include "core/stream/hole_map.h"
+#include "core/stream/internal/timers.h"
+#include "core/stream/job.h"
+#include "core/stream/log.h"
+#include "core/stream/record.h"
+
+namespace postrider::internal {
+
+class Task;
+
+// What a task asks of its shard.
+class TaskHost {
+ public:
+  virtual ~TaskHost() = default;
+  virtual EventLoop& loop() = 0;
+  virtual LogProducer& producer() = 0;
+  // Of the shard as a whole: it runs, is not giving back, and its lease holds.
+  virtual bool ShardMayAct() const = 0;
+  virtual bool TimersRun() const = 0;
+  virtual bool UnderPressure() const = 0;
+  virtual void AddPending(int64_t records, int64_t bytes, int64_t tracked) = 0;
+  // The task has called Fail(), was refused by Emit(), or waits for OnResume().
+  virtual void TaskWants() = 0;
+};
+
+// One partition's function with its tracker, timers and commits. What it does not do: decide when;
+// its shard opens, feeds, commits and closes it.
+//
+//   created --Open()--> running --Fail()--> degraded --Open()--> running
+//   created --no right to commit--> failed           any --Close()--> closed
+//
+// Threads: its shard's. It does not move in memory.
+class Task final : public TaskContext {
+ public:
+  // `epoch` and `incarnation_ms` are its own, already raised; the tracker starts at `watermark`.
+  Task(TaskHost& host, TopicPartition tp, uint64_t epoch, int64_t incarnation_ms);
+  ~Task() override;
+  Task(const Task&) = delete;
+  Task& operator=(const Task&) = delete;
+
+  // Where it begins. Without it the position is not known yet: located() is false.
+  void Locate(int64_t watermark, const OffsetSet& completed_above);
+  bool located() const { return tracker_.has_value(); }
+  // Raised by each Locate(): versions of the tracker compare within one of them.
+  int lives() const { return lives_; }
+
+  TaskState state() const { return state_; }
+  void set_state(TaskState state) { state_ = state; }
+
+  absl::Status Open(std::unique_ptr<KeyedProcessFunction> function);
+  // Ends the function's life: nothing of it is called afterwards. Its tracker stays.
+  void Close(TaskState state);
+  bool open() const { return function_ != nullptr; }
+  bool running() const { return state_ == TaskState::kRunning && !failure_.has_value(); }
+  KeyedProcessFunction& function() { return *function_; }
+
+  // A record of the partition; false when it was skipped.
+  bool OnRecord(const LogRecord& record);
+  void OnPartitionEnd(int64_t next);
+  // Nothing below `log_start` comes any more.
+  void SkipTo(int64_t log_start);
+  void OnRoomIfRefused();
+  void ResumeIfWanted();
+  // After a stop of timers.
+  void ArmTimer();
+
+  const CompletionTracker& tracker() const { return *tracker_; }
+  // The timestamp of the oldest record that may be pending; none when nothing is.
+  absl::optional<WallTime> OldestPending();
+  const absl::optional<absl::Status>& failure() const { return failure_; }
+  void set_resume_wanted() { resume_wanted_ = true; }
+
+  // Commits. The text is the same for the same state.
+  CommittedPosition Position(const IdBytes& writer, int64_t* left_out) const;
+  bool dirty() const { return !acknowledged_ || acknowledged_version_ != tracker_->version(); }
+  void Acknowledged(const CommittedPosition& position, uint64_t version);
+  // It may be stored or not.
+  void Unanswered(const CommittedPosition& position);
+  // Whether `position` is what this task has stored, so that nobody else was here meanwhile.
+  bool IsOurs(const CommittedPosition& position) const;
+  const absl::optional<CommittedPosition>& acknowledged() const { return acknowledged_; }
+  void ForceDirty() { acknowledged_version_ = ~uint64_t{0}; }
+  void set_incarnation_ms(int64_t incarnation_ms) { incarnation_ms_ = incarnation_ms; }
+
+  // The assignments that it was made in and last claimed in.
+  int64_t created_in = 0;
+  int64_t claimed_in = 0;
+  // Where it begins when it is not located.
+  StartPosition::At fresh_start = StartPosition::At::kLogStart;
+  // How often it has failed in a row, and when it last began.
+  int failures = 0;
+  MonotonicTime opened_at;
+  TimerId reopen_timer = 0;
+  int64_t forgotten = 0;  // by the last commit that was sent
+  // Trimming: what the watermark was when.
+  std::deque<std::pair<MonotonicTime, int64_t>> trim_samples;
+  int64_t trimmed_to = 0;
+
+  // TaskContext.
+  const Clock& clock() const override { return host_.loop().clock(); }
+  const TopicPartition& partition() const override { return tp_; }
+  uint64_t epoch() const override { return epoch_; }
+  int64_t incarnation_ms() const override { return incarnation_ms_; }
+  void Complete(int64_t offset) override;
+  bool Emit(AppendRecord&& record, LogProducer::AppendDone&& done) override;
+  void SetTimer(absl::string_view key, uint32_t tag, MonotonicTime time) override;
+  void CancelTimer(absl::string_view key, uint32_t tag) override;
+  bool MayAct() const override;
+  absl::AnyInvocable<void() &&> Guard(absl::AnyInvocable<void() &&> callback) override;
+  bool under_pressure() const override { return host_.UnderPressure(); }
+  void Fail(absl::Status why) override;
+
+ private:
+  // Lives as long as one function does; callbacks hold it weakly, so that none outlives it.
+  struct Life {};
+  static constexpr size_t kUnansweredMax = 8;
+
+  void FireTimers();
+  void DisarmTimer();
+  void NoteTimestamp(int64_t offset, WallTime timestamp);
+  // Tells the host by how much what pends here has changed.
+  void Report();
+
+  TaskHost& host_;
+  const TopicPartition tp_;
+  const uint64_t epoch_;
+  int64_t incarnation_ms_;
+  TaskState state_ = TaskState::kCreated;
+  absl::optional<CompletionTracker> tracker_;
+  int lives_ = 0;
+  std::unique_ptr<KeyedProcessFunction> function_;
+  std::shared_ptr<const Life> life_;
+  absl::optional<absl::Status> failure_;
+  bool refused_ = false;
+  mutable bool resume_wanted_ = true;
+
+  Timers timers_;
+  TimerId loop_timer_ = 0;
+  absl::optional<MonotonicTime> armed_for_;
+
+  // What the host counts for this task.
+  int64_t reported_records_ = 0;
+  int64_t reported_bytes_ = 0;
+  int64_t reported_tracked_ = 0;
+
+  // Timestamps of records at or above the watermark, one per change of a tenth of a second.
+  std::deque<std::pair<int64_t, WallTime>> timestamps_;
+
+  absl::optional<CommittedPosition> acknowledged_;
+  uint64_t acknowledged_version_ = 0;
+  std::vector<CommittedPosition> unanswered_;
+};
+
+}  // namespace postrider::internal

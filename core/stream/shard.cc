@@ -1,0 +1,962 @@
+#include "core/stream/shard.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/random.h"
+#include "core/base/status_macros.h"
+#include "core/stream/hole_map.h"
+#include "core/stream/internal/shard_metrics.h"
+#include "core/stream/internal/task.h"
+
+namespace postrider {
+namespace {
+
+using internal::Task;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// Records that one turn of the loop reads, and one poll of it: bounds are looked at between polls.
+constexpr size_t kRecordsPerTurn = 1'000;
+constexpr size_t kRecordsPerPoll = 100;
+// What a record may have before any was seen: polls near the bound of bytes are short.
+constexpr int64_t kRecordBytesGuess = 512 << 10;
+// While nothing is read, answers are looked for so often, and rebalances at kHeldPollInterval.
+constexpr milliseconds kHeldTick{50};
+constexpr seconds kHeldPollInterval{1};
+constexpr seconds kLeaseRenewal{1};
+constexpr seconds kFinalCommitWait{1};
+constexpr seconds kLeaveWait{5};
+constexpr milliseconds kRetryFirst{100};
+constexpr seconds kClaimRetryMax{5};
+constexpr seconds kReopenMax{30};
+// A task that has run for so long is no longer failing.
+constexpr seconds kHealthyAfter{30};
+constexpr std::chrono::minutes kTrimInterval{1};
+// Members of one generation learn of it within this time.
+constexpr seconds kOneGeneration{2};
+
+Duration Backoff(int failures, Duration max) {
+  const int doublings = std::min(failures - 1, 16);
+  return std::min<Duration>(kRetryFirst * (int64_t{1} << doublings), max);
+}
+
+bool IsTransient(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
+}
+
+IdBytes MakeWriter(uint64_t seed) {
+  Random random(seed);
+  IdBytes writer;
+  for (uint8_t& byte : writer) byte = static_cast<uint8_t>(random.Next());
+  return writer;
+}
+
+double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
+class ShardImpl final : public Shard, public GroupHandler, public internal::TaskHost {
+ public:
+  ShardImpl(Log& log, EventLoop& loop, Metrics& metrics, const JobOptions& options, int index,
+            uint64_t seed, ShardSiblings* siblings)
+      : log_(log),
+        loop_(loop),
+        options_(options),
+        index_(index),
+        writer_(MakeWriter(seed)),
+        siblings_(siblings),
+        metrics_(internal::MakeShardMetrics(metrics, options.name, index)) {}
+  ~ShardImpl() override;
+
+  absl::Status Start(ShardProgramFactory& factory);
+
+  // Shard.
+  ShardProgram& program() override { return *program_; }
+  void Stop(std::function<void()> done) override;
+  JobStatus status() const override;
+
+  // GroupHandler.
+  void OnAssigned(Assignment assignment) override;
+  void OnRevoked() override;
+  void OnLost() override;
+  void OnRecord(const LogRecord& record) override;
+  void OnPartitionEnd(const TopicPartition& tp, int64_t next) override;
+  void OnOutOfRange(const TopicPartition& tp, int64_t log_start) override;
+  void OnReachable(bool reachable) override {
+    reachable_ = reachable;
+    metrics_.reachable.Set(reachable ? 1 : 0);
+  }
+
+  // TaskHost.
+  EventLoop& loop() override { return loop_; }
+  LogProducer& producer() override { return *producer_; }
+  bool ShardMayAct() const override {
+    return phase_ == Phase::kRunning && !fenced_ && Now() < consumer_->LeaseUntil();
+  }
+  bool TimersRun() const override { return phase_ == Phase::kRunning && !stopping_; }
+  bool UnderPressure() const override { return full_; }
+  void AddPending(int64_t records, int64_t bytes, int64_t tracked) override {
+    pending_records_ += records;
+    pending_bytes_ += bytes;
+    tracked_ += tracked;
+  }
+  void TaskWants() override { wants_ = true; }
+
+ private:
+  enum class Phase { kIdle, kClaiming, kRunning, kDraining, kReleased, kStopped };
+  enum class Drain { kNone, kResults, kFinalCommit };
+  struct TopicKey {
+    absl::string_view topic;  // the task's own
+    int32_t partition;
+    friend bool operator==(const TopicKey&, const TopicKey&) = default;
+    template <typename H>
+    friend H AbslHashValue(H h, const TopicKey& key) {
+      return H::combine(std::move(h), key.topic, key.partition);
+    }
+  };
+  struct SentCommit {
+    TopicPartition tp;
+    int64_t created_in;
+    int lives;
+    uint64_t version;
+    CommittedPosition position;
+  };
+  struct Outstanding {
+    int64_t number;
+    MonotonicTime issued;
+    std::vector<SentCommit> commits;
+  };
+
+  MonotonicTime Now() const { return loop_.clock().Now(); }
+  int64_t WallMillis() const { return MillisSinceEpoch(loop_.clock().Wall()); }
+  Task* Find(absl::string_view topic, int32_t partition);
+  Task* Find(const TopicPartition& tp) { return Find(tp.topic, tp.partition); }
+
+  // Assignment and claim.
+  std::unique_ptr<Task> MakeTask(const AssignedPartition& partition);
+  StartPosition::At FreshStart(bool group_has_commits);
+  void SendClaim();
+  void ClaimAnswered();
+  void BeginReading();
+  void OpenTask(Task& task);
+  void LocateFresh(Task& task, int64_t offset);
+  void ResumeTasks();
+
+  // Commits.
+  void SendCommit(const std::vector<Task*>& tasks);
+  void OnCommitAnswer(int64_t number, std::vector<absl::Status> statuses);
+  void HandleCommitStatus(Task& task, const SentCommit& sent, const absl::Status& status);
+  void ForgetOutstanding();
+  std::vector<Task*> Uncommitted();
+  void MaybeCommit();
+
+  // Reading.
+  bool Holding() const { return phase_ == Phase::kRunning && (full_ || stopping_) && !leaving_; }
+  size_t ReadRoom() const;
+  void Read();
+  void CheckPressure();
+  void UpdateWatch();
+
+  // Giving back.
+  void DrainTasks(KeyedProcessFunction::Drain kind);
+  bool Quiet() const;
+  void BeginDrain(Drain step, MonotonicTime deadline);
+  void AdvanceDrain();
+  void FinishDrain();
+  void GiveBack();
+  void BeginLeave();
+  void Finish();
+
+  // Failures.
+  void HandleFailures();
+  void Degrade(Task& task, const absl::Status& why);
+  void Reopen(Task& task);
+
+  void Tick();
+  void EverySecond(MonotonicTime now);
+  void Trim(MonotonicTime now);
+  void TrimTask(Task& task, MonotonicTime now);
+  void TurnEnd();
+
+  Log& log_;
+  EventLoop& loop_;
+  const JobOptions options_;
+  const int index_;
+  const IdBytes writer_;
+  ShardSiblings* const siblings_;
+  internal::ShardMetrics metrics_;
+  // Callbacks that may come after the shard hold it weakly.
+  const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
+
+  std::unique_ptr<LogProducer> producer_;
+  std::unique_ptr<ShardProgram> program_;
+  std::unique_ptr<GroupConsumer> consumer_;
+  std::map<TopicPartition, std::unique_ptr<Task>> tasks_;
+  absl::flat_hash_map<TopicKey, Task*> index_of_tasks_;
+  Task* last_found_ = nullptr;
+
+  Phase phase_ = Phase::kIdle;
+  bool ever_ran_ = false;
+  bool reachable_ = true;
+  bool fenced_ =
+      false;  // the group has moved on: nothing is committed or done until it assigns again
+  bool wants_ = false;   // some task has failed, was refused, or waits for OnResume()
+  bool acting_ = false;  // ShardMayAct() at the end of the last turn
+  int64_t assignment_ = 0;
+  bool fresh_located_ = false;
+  int claim_failures_ = 0;
+
+  absl::optional<Outstanding> outstanding_;
+  int64_t commit_number_ = 0;
+  MonotonicTime last_commit_issued_;
+  MonotonicTime last_commit_acknowledged_;  // when it was issued
+
+  int64_t pending_records_ = 0;
+  int64_t pending_bytes_ = 0;
+  int64_t tracked_ = 0;
+  int64_t largest_record_ = kRecordBytesGuess;  // of late
+  bool full_ = false;
+  uint32_t watched_ = kFdNone;
+  MonotonicTime last_poll_;
+  MonotonicTime last_held_poll_;
+
+  Drain drain_ = Drain::kNone;
+  MonotonicTime drain_deadline_;
+  bool final_sent_ = false;
+  bool stopping_ = false;
+  bool leaving_ = false;
+  std::function<void()> stopped_;
+
+  TimerId tick_ = 0;
+  TimerId read_timer_ = 0;
+  TimerId claim_timer_ = 0;
+  TimerId drain_timer_ = 0;
+  TimerId leave_timer_ = 0;
+  TimerId done_timer_ = 0;
+
+  MonotonicTime last_second_;
+  MonotonicTime last_trim_;
+  Duration last_busy_{0};
+  Duration last_idle_{0};
+  MonotonicTime full_since_;
+  Duration full_time_{0};
+};
+
+// ---- Life ----
+
+absl::Status ShardImpl::Start(ShardProgramFactory& factory) {
+  last_poll_ = last_held_poll_ = last_second_ = last_trim_ = Now();
+  ASSIGN_OR_RETURN(producer_, log_.OpenProducer(loop_, options_.producer));
+  producer_->SetRoomCallback([this] {
+    for (auto& [tp, task] : tasks_) task->OnRoomIfRefused();
+  });
+  ASSIGN_OR_RETURN(program_, factory(ShardEnvironment{loop_, *producer_, index_}));
+  ASSIGN_OR_RETURN(consumer_, log_.JoinGroup(loop_, options_.group, *this));
+  RETURN_IF_ERROR(loop_.Watch(consumer_->wake_fd(), kFdReadable, [this](uint32_t) { Read(); }));
+  watched_ = kFdReadable;
+  metrics_.reachable.Set(1);
+  loop_.SetTurnEnd([this] { TurnEnd(); });
+  tick_ = loop_.CallAfter(options_.commit_interval, [this] { Tick(); });
+  return absl::OkStatus();
+}
+
+ShardImpl::~ShardImpl() {
+  for (const TimerId timer :
+       {tick_, read_timer_, claim_timer_, drain_timer_, leave_timer_, done_timer_}) {
+    loop_.CancelTimer(timer);
+  }
+  loop_.SetTurnEnd(nullptr);
+  if (consumer_ != nullptr) loop_.Unwatch(consumer_->wake_fd());
+  tasks_.clear();
+  consumer_.reset();
+  program_.reset();
+  producer_.reset();
+}
+
+void ShardImpl::Tick() {
+  tick_ = 0;
+  if (phase_ == Phase::kStopped) return;
+  const MonotonicTime now = Now();
+  if (Holding()) {
+    last_poll_ = now;
+    const bool rebalances = now - last_held_poll_ >= kHeldPollInterval;
+    if (rebalances) last_held_poll_ = now;
+    consumer_->Poll(rebalances ? 1 : 0);
+  } else if (now - last_poll_ >= kHeldPollInterval) {
+    Read();
+  }
+  if (phase_ == Phase::kStopped) return;
+  if (!Holding() || now - last_commit_issued_ >= options_.commit_interval) MaybeCommit();
+  if (now - last_second_ >= seconds(1)) EverySecond(now);
+  const Duration interval =
+      Holding() ? std::min(kHeldTick, options_.commit_interval) : options_.commit_interval;
+  tick_ = loop_.CallAfter(interval, [this] { Tick(); });
+}
+
+void ShardImpl::TurnEnd() {
+  if (phase_ == Phase::kStopped) return;
+  if (wants_) HandleFailures();
+  AdvanceDrain();
+  CheckPressure();
+  if (fresh_located_) MaybeCommit();
+  ResumeTasks();
+  program_->OnTurnEnd();
+  UpdateWatch();
+}
+
+Task* ShardImpl::Find(absl::string_view topic, int32_t partition) {
+  if (last_found_ != nullptr && last_found_->partition().partition == partition &&
+      last_found_->partition().topic == topic) {
+    return last_found_;
+  }
+  const auto found = index_of_tasks_.find(TopicKey{topic, partition});
+  if (found == index_of_tasks_.end()) return nullptr;
+  last_found_ = found->second;
+  return last_found_;
+}
+
+JobStatus ShardImpl::status() const {
+  JobStatus status;
+  status.shards = 1;
+  status.shards_assigned = ever_ran_ ? 1 : 0;
+  for (const auto& [tp, task] : tasks_) {
+    if (task->state() == TaskState::kRunning) ++status.tasks_running;
+    if (task->state() == TaskState::kDegraded || task->state() == TaskState::kFailed) {
+      ++status.tasks_failed;
+    }
+  }
+  status.log_reachable = reachable_;
+  status.oldest_commit = last_commit_acknowledged_;
+  return status;
+}
+
+// ---- Assignment and claim ----
+
+void ShardImpl::OnAssigned(Assignment assignment) {
+  ++assignment_;
+  metrics_.rebalances.Increment();
+  ForgetOutstanding();
+  if (leaving_) return;
+  const StartPosition::At fresh_start = FreshStart(assignment.group_has_commits);
+  fenced_ = false;
+  claim_failures_ = 0;
+  drain_ = Drain::kNone;
+  phase_ = Phase::kClaiming;
+  last_found_ = nullptr;
+  index_of_tasks_.clear();
+
+  std::map<TopicPartition, std::unique_ptr<Task>> before = std::exchange(tasks_, {});
+  int64_t kept = 0;
+  for (const AssignedPartition& partition : assignment.partitions) {
+    std::unique_ptr<Task>& task = tasks_[partition.tp];
+    const auto old = before.find(partition.tp);
+    if (old != before.end() && partition.committed && old->second->running() &&
+        old->second->IsOurs(*partition.committed)) {
+      task = std::move(old->second);
+      ++kept;
+    } else {
+      task = MakeTask(partition);
+      task->fresh_start = fresh_start;
+      if (old != before.end()) {
+        task->failures = old->second->failures;
+        // It was not claimed last time, and begins where it would have begun then.
+        if (old->second->claimed_in == 0) task->fresh_start = old->second->fresh_start;
+      }
+    }
+    index_of_tasks_.emplace(TopicKey{task->partition().topic, task->partition().partition},
+                            task.get());
+  }
+  metrics_.tasks_kept.Add(static_cast<double>(kept));
+  before.clear();  // closes what did not stay
+  POSTRIDER_LOG(kInfo, "shard assigned", {"job", options_.name}, {"shard", index_},
+                {"partitions", tasks_.size()}, {"kept", kept});
+  SendClaim();
+}
+
+// Where partitions without a commit begin. One that this shard meets in a later generation than its
+// first is of a topic that was made meanwhile: nothing of it may be left out.
+StartPosition::At ShardImpl::FreshStart(bool group_has_commits) {
+  if (options_.start == StartPolicy::kLogStart || ever_ran_) return StartPosition::At::kLogStart;
+  const int64_t now = Now().time_since_epoch().count();
+  if (!group_has_commits) {
+    if (siblings_ != nullptr) siblings_->fresh_group_at.store(now);
+    return StartPosition::At::kLogEnd;
+  }
+  const int64_t fresh_at = siblings_ == nullptr ? 0 : siblings_->fresh_group_at.load();
+  return fresh_at != 0 && Duration(now - fresh_at) < kOneGeneration ? StartPosition::At::kLogEnd
+                                                                    : StartPosition::At::kLogStart;
+}
+
+// An owner that finds no metadata of ours takes the wall clock as its epoch: higher than any that
+// was counted.
+std::unique_ptr<Task> ShardImpl::MakeTask(const AssignedPartition& partition) {
+  const int64_t wall = WallMillis();
+  absl::optional<CommitMetadata> metadata;
+  const bool committed = partition.committed && partition.committed->offset >= 0;
+  if (committed) {
+    metadata = DecodeCommitMetadata(partition.committed->metadata, partition.committed->offset);
+    if (!metadata) {
+      metrics_.metadata_unreadable.Increment();
+      POSTRIDER_LOG(kWarn, "commit without our metadata", {"job", options_.name},
+                    {"partition", partition.tp.ToString()}, {"offset", partition.committed->offset},
+                    {"bytes", partition.committed->metadata.size()});
+    }
+  }
+  auto task = std::make_unique<Task>(*this, partition.tp,
+                                     metadata ? metadata->epoch + 1 : static_cast<uint64_t>(wall),
+                                     metadata ? metadata->incarnation_ms : wall);
+  task->created_in = assignment_;
+  if (committed) {
+    task->Locate(partition.committed->offset, metadata ? metadata->completed : OffsetSet());
+  }
+  return task;
+}
+
+// Commits what all tasks hold, unchanged, as this owner's. Those whose position is not known yet
+// are read from fresh_start_ and claimed at the first offset that shows (LocateFresh).
+void ShardImpl::SendClaim() {
+  std::vector<Task*> missing;
+  for (auto& [tp, task] : tasks_) {
+    if (task->located() && task->state() != TaskState::kFailed && task->claimed_in != assignment_) {
+      missing.push_back(task.get());
+    }
+  }
+  if (missing.empty()) return BeginReading();
+  SendCommit(missing);
+}
+
+void ShardImpl::ClaimAnswered() {
+  if (fenced_) return;  // the group will assign again
+  const bool complete = std::all_of(tasks_.begin(), tasks_.end(), [this](const auto& entry) {
+    const Task& task = *entry.second;
+    return !task.located() || task.state() == TaskState::kFailed || task.claimed_in == assignment_;
+  });
+  if (complete) return BeginReading();
+  metrics_.claims_failed.Increment();
+  const Duration delay = Backoff(++claim_failures_, kClaimRetryMax);
+  loop_.CancelTimer(claim_timer_);
+  claim_timer_ = loop_.CallAfter(delay, [this] {
+    if (phase_ == Phase::kClaiming && !outstanding_ && !fenced_) SendClaim();
+  });
+}
+
+void ShardImpl::BeginReading() {
+  phase_ = Phase::kRunning;
+  ever_ran_ = true;
+  fresh_located_ = false;
+  std::vector<StartPosition> positions;
+  for (auto& [tp, task] : tasks_) {
+    if (task->state() == TaskState::kFailed) continue;
+    if (!task->located()) {
+      positions.push_back({tp, task->fresh_start, 0});
+      continue;
+    }
+    positions.push_back({tp, StartPosition::At::kOffset, task->tracker().next_offset()});
+    if (task->state() == TaskState::kCreated) {
+      OpenTask(*task);
+    } else {
+      task->set_resume_wanted();
+      task->ArmTimer();
+    }
+  }
+  wants_ = true;
+  consumer_->Start(std::move(positions));
+}
+
+void ShardImpl::OpenTask(Task& task) {
+  const absl::Status opened = task.Open(program_->CreateFunction(task.partition()));
+  if (!opened.ok()) Degrade(task, opened);
+}
+
+// Claimed with the next commit; until then its records are dropped, and read again afterwards.
+void ShardImpl::LocateFresh(Task& task, int64_t offset) {
+  task.Locate(offset, OffsetSet());
+  fresh_located_ = true;
+}
+
+void ShardImpl::ResumeTasks() {
+  const bool may_act = ShardMayAct();
+  if (acting_ && !may_act && phase_ == Phase::kRunning) {
+    metrics_.lease_lapses.Increment();
+    POSTRIDER_LOG(kWarn, "shard stops acting: no commit was acknowledged in time",
+                  {"job", options_.name}, {"shard", index_}, {"fenced", fenced_});
+  }
+  if (may_act && !acting_) {
+    for (auto& [tp, task] : tasks_) task->set_resume_wanted();
+    wants_ = true;
+  }
+  acting_ = may_act;
+  if (!may_act || !wants_ || stopping_) return;
+  wants_ = false;
+  for (auto& [tp, task] : tasks_) task->ResumeIfWanted();
+}
+
+// ---- Commits ----
+
+void ShardImpl::SendCommit(const std::vector<Task*>& tasks) {
+  POSTRIDER_CHECK(!outstanding_ && !tasks.empty());
+  Outstanding sent{++commit_number_, Now(), {}};
+  std::vector<CommitEntry> entries;
+  for (Task* task : tasks) {
+    CommittedPosition position = task->Position(writer_, &task->forgotten);
+    entries.push_back({task->partition(), position});
+    sent.commits.push_back({task->partition(), task->created_in, task->lives(),
+                            task->tracker().version(), std::move(position)});
+  }
+  last_commit_issued_ = sent.issued;
+  outstanding_ = std::move(sent);
+  consumer_->Commit(std::move(entries),
+                    [this, number = commit_number_](std::vector<absl::Status> statuses) {
+                      OnCommitAnswer(number, std::move(statuses));
+                    });
+}
+
+void ShardImpl::OnCommitAnswer(int64_t number, std::vector<absl::Status> statuses) {
+  if (!outstanding_ || outstanding_->number != number) return;
+  const Outstanding answered = *std::exchange(outstanding_, absl::nullopt);
+  for (size_t i = 0; i < answered.commits.size(); ++i) {
+    const SentCommit& sent = answered.commits[i];
+    Task* task = Find(sent.tp);
+    const absl::Status status =
+        i < statuses.size() ? statuses[i] : absl::UnavailableError("no answer for the partition");
+    if (status.ok()) last_commit_acknowledged_ = answered.issued;
+    if (task != nullptr && task->created_in == sent.created_in) {
+      HandleCommitStatus(*task, sent, status);
+    }
+  }
+  if (phase_ == Phase::kClaiming) ClaimAnswered();
+  AdvanceDrain();
+}
+
+void ShardImpl::HandleCommitStatus(Task& task, const SentCommit& sent, const absl::Status& status) {
+  if (status.ok()) {
+    task.Acknowledged(sent.position, sent.version);
+    if (task.lives() != sent.lives) task.ForceDirty();
+    const bool first = task.claimed_in != assignment_;
+    if (first && (phase_ == Phase::kClaiming || phase_ == Phase::kRunning)) {
+      task.claimed_in = assignment_;
+    }
+    if (first && phase_ == Phase::kRunning && task.state() == TaskState::kCreated) {
+      OpenTask(task);
+      consumer_->Restart(task.partition(), task.tracker().watermark());
+    }
+    return;
+  }
+  metrics_.commits_failed.Increment();
+  task.Unanswered(sent.position);
+  if (absl::IsAborted(status)) {
+    if (!fenced_) metrics_.fenced.Increment();
+    fenced_ = true;
+    return;
+  }
+  POSTRIDER_LOG(kWarn, "commit failed", {"job", options_.name}, {"partition", sent.tp.ToString()},
+                {"status", status.ToString()});
+  if (!IsTransient(status) && task.claimed_in != assignment_) {
+    // Without the right to commit there is no right to send.
+    task.Close(TaskState::kFailed);
+  }
+}
+
+// Its answer is of a former generation: it may be stored or not.
+void ShardImpl::ForgetOutstanding() {
+  if (!outstanding_) return;
+  for (const SentCommit& sent : outstanding_->commits) {
+    Task* task = Find(sent.tp);
+    if (task != nullptr && task->created_in == sent.created_in) task->Unanswered(sent.position);
+  }
+  outstanding_.reset();
+}
+
+std::vector<Task*> ShardImpl::Uncommitted() {
+  std::vector<Task*> tasks;
+  for (auto& [tp, task] : tasks_) {
+    const bool changed = task->state() == TaskState::kRunning && task->dirty();
+    const bool fresh = task->state() == TaskState::kCreated && task->located();
+    if (changed || fresh) tasks.push_back(task.get());
+  }
+  return tasks;
+}
+
+void ShardImpl::MaybeCommit() {
+  if (phase_ != Phase::kRunning || fenced_ || outstanding_ || drain_ == Drain::kFinalCommit ||
+      leaving_) {
+    return;
+  }
+  fresh_located_ = false;
+  std::vector<Task*> tasks = Uncommitted();
+  if (tasks.empty() && Now() - last_commit_issued_ >= kLeaseRenewal) {
+    // The lease lives by commits: one that changes nothing will do.
+    for (auto& [tp, task] : tasks_) {
+      if (task->state() != TaskState::kRunning) continue;
+      tasks.push_back(task.get());
+      break;
+    }
+  }
+  if (!tasks.empty()) SendCommit(tasks);
+}
+
+// ---- Reading ----
+
+size_t ShardImpl::ReadRoom() const {
+  const int64_t records = options_.pending_records_max - pending_records_;
+  const int64_t bytes = (options_.pending_bytes_max - pending_bytes_) / largest_record_;
+  const int64_t room = std::min({records, bytes, static_cast<int64_t>(kRecordsPerPoll)});
+  return static_cast<size_t>(std::max<int64_t>(room, 1));
+}
+
+void ShardImpl::Read() {
+  last_poll_ = Now();
+  size_t taken = 0;
+  bool more = true;
+  while (more && taken < kRecordsPerTurn && !Holding() && phase_ != Phase::kStopped) {
+    const size_t asked = ReadRoom();
+    const size_t got = consumer_->Poll(asked);
+    taken += got;
+    more = got >= asked;
+    CheckPressure();
+  }
+  UpdateWatch();
+  loop_.CancelTimer(read_timer_);
+  if (more && !Holding() && phase_ != Phase::kStopped) {
+    read_timer_ = loop_.CallAfter(Duration::zero(), [this] { Read(); });
+  }
+}
+
+void ShardImpl::OnRecord(const LogRecord& record) {
+  if (phase_ != Phase::kRunning || stopping_) return;
+  Task* task = Find(record.topic, record.partition);
+  if (task == nullptr) return;
+  if (!task->located()) return LocateFresh(*task, record.offset);
+  if (!task->running()) return;  // it will read this again
+  largest_record_ = std::max(largest_record_, static_cast<int64_t>(record.bytes()));
+  if (task->OnRecord(record)) {
+    metrics_.records_read.Increment();
+  } else {
+    metrics_.records_skipped.Increment();
+  }
+}
+
+void ShardImpl::OnPartitionEnd(const TopicPartition& tp, int64_t next) {
+  if (phase_ != Phase::kRunning || stopping_) return;
+  Task* task = Find(tp);
+  if (task == nullptr) return;
+  if (!task->located()) return LocateFresh(*task, next);
+  if (task->running()) task->OnPartitionEnd(next);
+}
+
+void ShardImpl::OnOutOfRange(const TopicPartition& tp, int64_t log_start) {
+  if (phase_ != Phase::kRunning || stopping_) return;
+  Task* task = Find(tp);
+  if (task == nullptr) return;
+  if (!task->located()) return consumer_->Restart(tp, log_start);
+  if (!task->running()) return;  // told again when it reads again
+  const int64_t position = task->tracker().next_offset();
+  if (position < log_start) {
+    // What was read and pends goes on; what was not read is gone.
+    metrics_.below_log_start.Increment();
+    POSTRIDER_LOG(kError, "records were lost: the log was trimmed above the position",
+                  {"job", options_.name}, {"partition", tp.ToString()}, {"position", position},
+                  {"log_start", log_start}, {"lost_at_most", log_start - position});
+    task->SkipTo(log_start);
+  } else {
+    // Another log stands under this name (or its end was cut off): its offsets name other records.
+    metrics_.above_log_end.Increment();
+    POSTRIDER_LOG(kError, "position is past the log's end: all of the log is read anew",
+                  {"job", options_.name}, {"partition", tp.ToString()}, {"position", position},
+                  {"log_start", log_start}, {"pending", task->tracker().pending()});
+    task->Close(TaskState::kCreated);
+    task->set_incarnation_ms(WallMillis());
+    task->Locate(log_start, OffsetSet());
+    task->ForceDirty();
+    OpenTask(*task);
+  }
+  consumer_->Restart(tp, log_start);
+}
+
+void ShardImpl::CheckPressure() {
+  const auto at_least = [this](int64_t share) {
+    return pending_records_ >= options_.pending_records_max / share ||
+           pending_bytes_ >= options_.pending_bytes_max / share ||
+           tracked_ >= options_.tracked_records_max / share;
+  };
+  if (!full_ && at_least(1)) {
+    full_ = true;
+    full_since_ = Now();
+    for (auto& [tp, task] : tasks_) {
+      if (task->running()) task->function().OnPressure(*task);
+    }
+  } else if (full_ && pending_records_ <= options_.pending_records_max / 2 &&
+             pending_bytes_ <= options_.pending_bytes_max / 2 &&
+             tracked_ <= options_.tracked_records_max / 2) {
+    full_ = false;
+    full_time_ += Now() - full_since_;
+  }
+}
+
+void ShardImpl::UpdateWatch() {
+  if (phase_ == Phase::kStopped) return;
+  const uint32_t wanted = Holding() ? kFdNone : kFdReadable;
+  if (wanted == watched_) return;
+  watched_ = wanted;
+  loop_.SetEvents(consumer_->wake_fd(), wanted);
+}
+
+// ---- Giving back ----
+
+void ShardImpl::OnRevoked() {
+  if (leaving_) return GiveBack();
+  const bool ran = phase_ == Phase::kRunning;
+  phase_ = Phase::kDraining;
+  if (!ran) {
+    // Nothing was begun; but the claim's answer is to be known.
+    loop_.CancelTimer(claim_timer_);
+    final_sent_ = true;
+    return BeginDrain(Drain::kFinalCommit, Now() + kFinalCommitWait);
+  }
+  if (!stopping_) DrainTasks(KeyedProcessFunction::Drain::kHandover);
+  producer_->Flush();
+  if (drain_ == Drain::kFinalCommit) return AdvanceDrain();
+  BeginDrain(Drain::kResults, Now() + options_.revoke_wait_max);
+}
+
+void ShardImpl::OnLost() {
+  metrics_.lost.Increment();
+  POSTRIDER_LOG(kWarn, "assignment lost", {"job", options_.name}, {"shard", index_});
+  const bool ran = phase_ == Phase::kRunning;
+  fenced_ = true;
+  drain_ = Drain::kNone;
+  phase_ = Phase::kDraining;
+  if (ran && !stopping_) DrainTasks(KeyedProcessFunction::Drain::kHandover);
+  ForgetOutstanding();
+  GiveBack();
+}
+
+void ShardImpl::DrainTasks(KeyedProcessFunction::Drain kind) {
+  for (auto& [tp, task] : tasks_) {
+    if (!task->running()) continue;
+    task->set_resume_wanted();
+    task->function().OnDrain(*task, kind);
+  }
+}
+
+bool ShardImpl::Quiet() const {
+  if (producer_->pending() > 0) return false;
+  return std::all_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
+    Task& task = *entry.second;
+    return !task.open() || task.function().in_flight() == 0;
+  });
+}
+
+void ShardImpl::BeginDrain(Drain step, MonotonicTime deadline) {
+  drain_ = step;
+  drain_deadline_ = deadline;
+  loop_.CancelTimer(drain_timer_);
+  drain_timer_ = loop_.CallAt(deadline, [this] { AdvanceDrain(); });
+  AdvanceDrain();
+}
+
+void ShardImpl::AdvanceDrain() {
+  if (drain_ == Drain::kResults) {
+    if (Now() < drain_deadline_ && !Quiet()) return;
+    final_sent_ = false;
+    return BeginDrain(Drain::kFinalCommit, Now() + kFinalCommitWait);
+  }
+  if (drain_ != Drain::kFinalCommit) return;
+  if (Now() < drain_deadline_ && !fenced_) {
+    if (outstanding_) return;
+    if (!final_sent_) {
+      final_sent_ = true;
+      const std::vector<Task*> tasks = Uncommitted();
+      if (!tasks.empty()) return SendCommit(tasks);
+    }
+  }
+  FinishDrain();
+}
+
+void ShardImpl::FinishDrain() {
+  drain_ = Drain::kNone;
+  loop_.CancelTimer(drain_timer_);
+  if (phase_ == Phase::kDraining) return GiveBack();
+  if (stopping_) BeginLeave();
+}
+
+// Tasks stay until the next assignment tells which of them go on.
+void ShardImpl::GiveBack() {
+  phase_ = Phase::kReleased;
+  consumer_->Release();
+  if (stopping_) BeginLeave();
+}
+
+void ShardImpl::Stop(std::function<void()> done) {
+  POSTRIDER_CHECK(!stopping_);
+  stopping_ = true;
+  stopped_ = std::move(done);
+  switch (phase_) {
+    case Phase::kRunning:
+      DrainTasks(KeyedProcessFunction::Drain::kShutdown);
+      producer_->Flush();
+      BeginDrain(Drain::kResults, Now() + options_.stop_wait_max);
+      break;
+    case Phase::kDraining:
+      break;  // leaves when it has given back
+    default:
+      BeginLeave();
+  }
+  UpdateWatch();
+}
+
+void ShardImpl::BeginLeave() {
+  if (leaving_ || phase_ == Phase::kStopped) return;
+  leaving_ = true;
+  leave_timer_ = loop_.CallAfter(kLeaveWait, [this] {
+    POSTRIDER_LOG(kWarn, "the group did not let go in time", {"job", options_.name},
+                  {"shard", index_});
+    Finish();
+  });
+  consumer_->Leave([this] { Finish(); });
+  UpdateWatch();
+}
+
+void ShardImpl::Finish() {
+  if (phase_ == Phase::kStopped) return;
+  phase_ = Phase::kStopped;
+  loop_.CancelTimer(leave_timer_);
+  loop_.SetEvents(consumer_->wake_fd(), kFdNone);
+  for (auto& [tp, task] : tasks_) task->Close(TaskState::kClosed);
+  done_timer_ = loop_.CallAfter(Duration::zero(), [this] {
+    if (stopped_) std::exchange(stopped_, nullptr)();
+  });
+}
+
+// ---- Failures ----
+
+void ShardImpl::HandleFailures() {
+  for (auto& [tp, task] : tasks_) {
+    if (!task->failure()) continue;
+    const absl::Status why = *task->failure();
+    Degrade(*task, why);
+  }
+}
+
+void ShardImpl::Degrade(Task& task, const absl::Status& why) {
+  const MonotonicTime now = Now();
+  if (now - task.opened_at >= kHealthyAfter) task.failures = 0;
+  const Duration delay = Backoff(++task.failures, kReopenMax);
+  metrics_.task_restarts.Increment();
+  POSTRIDER_LOG(kError, "task failed", {"job", options_.name},
+                {"partition", task.partition().ToString()}, {"status", why.ToString()},
+                {"failures", task.failures}, {"again_in_ms", delay});
+  task.Close(TaskState::kDegraded);
+  task.reopen_timer = loop_.CallAfter(delay, [this, &task] { Reopen(task); });
+}
+
+// From its last acknowledged commit. Outside of a running phase the next assignment makes it anew.
+void ShardImpl::Reopen(Task& task) {
+  task.reopen_timer = 0;
+  if (phase_ != Phase::kRunning || fenced_ || stopping_ || !task.acknowledged()) return;
+  const CommittedPosition& position = *task.acknowledged();
+  const absl::optional<CommitMetadata> metadata =
+      DecodeCommitMetadata(position.metadata, position.offset);
+  POSTRIDER_CHECK(metadata.has_value());
+  task.Locate(position.offset, metadata->completed);
+  OpenTask(task);
+  if (task.running()) consumer_->Restart(task.partition(), position.offset);
+}
+
+// ---- Once a second ----
+
+void ShardImpl::EverySecond(MonotonicTime now) {
+  const double elapsed = Seconds(now - last_second_);
+  last_second_ = now;
+  metrics_.busy_ratio.Set(Seconds(loop_.busy_time() - last_busy_) / elapsed);
+  metrics_.idle_ratio.Set(Seconds(loop_.idle_time() - last_idle_) / elapsed);
+  last_busy_ = loop_.busy_time();
+  last_idle_ = loop_.idle_time();
+  if (full_) {
+    full_time_ += now - full_since_;
+    full_since_ = now;
+  }
+  metrics_.pressured_ratio.Set(Seconds(std::exchange(full_time_, Duration::zero())) / elapsed);
+
+  int64_t created = 0;
+  int64_t running = 0;
+  int64_t degraded = 0;
+  int64_t failed = 0;
+  int64_t holes = 0;
+  int64_t forgotten = 0;
+  absl::optional<WallTime> oldest;
+  for (auto& [tp, task] : tasks_) {
+    created += task->state() == TaskState::kCreated ? 1 : 0;
+    running += task->state() == TaskState::kRunning ? 1 : 0;
+    degraded += task->state() == TaskState::kDegraded ? 1 : 0;
+    failed += task->state() == TaskState::kFailed ? 1 : 0;
+    if (!task->located()) continue;
+    holes += task->tracker().holes();
+    forgotten += task->forgotten;
+    const absl::optional<WallTime> pending = task->OldestPending();
+    if (pending && (!oldest || *pending < *oldest)) oldest = pending;
+  }
+  metrics_.tasks_created.Set(static_cast<double>(created));
+  metrics_.tasks_running.Set(static_cast<double>(running));
+  metrics_.tasks_degraded.Set(static_cast<double>(degraded));
+  metrics_.tasks_failed.Set(static_cast<double>(failed));
+  metrics_.holes.Set(static_cast<double>(holes));
+  metrics_.holes_forgotten.Set(static_cast<double>(forgotten));
+  metrics_.pending_records.Set(static_cast<double>(pending_records_));
+  metrics_.pending_bytes.Set(static_cast<double>(pending_bytes_));
+  metrics_.watermark_age_seconds.Set(oldest ? std::max(0.0, Seconds(loop_.clock().Wall() - *oldest))
+                                            : 0);
+  if (last_commit_acknowledged_ != MonotonicTime()) {
+    metrics_.commit_age_seconds.Set(Seconds(now - last_commit_acknowledged_));
+  }
+  largest_record_ = std::max<int64_t>(1, largest_record_ / 2);
+  if (options_.trim_safety > milliseconds::zero() && now - last_trim_ >= kTrimInterval) Trim(now);
+}
+
+void ShardImpl::Trim(MonotonicTime now) {
+  last_trim_ = now;
+  if (phase_ != Phase::kRunning || fenced_) return;
+  for (auto& [tp, task] : tasks_) {
+    if (task->acknowledged()) TrimTask(*task, now);
+  }
+}
+
+// To the newest watermark that was committed at least trim_safety ago.
+void ShardImpl::TrimTask(Task& task, MonotonicTime now) {
+  auto& samples = task.trim_samples;
+  samples.emplace_back(now, task.acknowledged()->offset);
+  while (samples.size() > 1 && now - samples[1].first >= options_.trim_safety) samples.pop_front();
+  const auto [time, offset] = samples.front();
+  if (now - time < options_.trim_safety || offset <= task.trimmed_to) return;
+  task.trimmed_to = offset;
+  log_.Trim(
+      loop_, task.partition(), offset,
+      [this, alive = std::weak_ptr<const int>(alive_),
+       name = task.partition().ToString()](absl::Status status) {
+        if (status.ok() || alive.expired()) return;
+        metrics_.trims_failed.Increment();
+        POSTRIDER_LOG(kWarn, "trim failed", {"partition", name}, {"status", status.ToString()});
+      });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(Log& log, EventLoop& loop, Metrics& metrics,
+                                                     const JobOptions& options, int index,
+                                                     uint64_t seed, ShardProgramFactory& factory,
+                                                     ShardSiblings* siblings) {
+  auto shard = std::make_unique<ShardImpl>(log, loop, metrics, options, index, seed, siblings);
+  RETURN_IF_ERROR(shard->Start(factory));
+  return shard;
+}
+
+}  // namespace postrider

@@ -1,0 +1,897 @@
+#include "core/stream/shard.h"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/stream/log.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/stream/shard_fixture.h"
+
+namespace postrider {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using CommitFault = MemoryLog::CommitFault;
+
+// ---- Claim ----
+
+TEST_F(ShardTest, ClaimsBeforeItOpensAndReads) {
+  Write(t0_, 2);
+  OffsetSet completed;
+  completed.Append(1, 2);
+  Preset(t0_, 0, 7, completed);
+  Preset(t1_, 0, 3);
+  log_.SetCommitFault(CommitFault::kHold);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), IsEmpty());
+  EXPECT_EQ(Metadata(t0_).epoch, 8u);
+  EXPECT_EQ(Metadata(t0_).completed, completed);
+  EXPECT_EQ(Metadata(t0_).incarnation_ms, 1234);
+  EXPECT_EQ(Metadata(t1_).epoch, 4u);
+  EXPECT_EQ(Metadata(t0_).writer, Metadata(t1_).writer);
+  log_.SetCommitFault(CommitFault::kNone);
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "element 0", "skipped 1", "end 2", "resume"));
+  EXPECT_EQ(a->At(t0_).ctx().epoch(), 8u);
+  EXPECT_EQ(a->At(t0_).ctx().incarnation_ms(), 1234);
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+}
+
+TEST_F(ShardTest, ClaimIsTriedAgainWhileTheLogRefusesIt) {
+  Preset(t0_, 0, 1);
+  Preset(t1_, 0, 1);
+  log_.SetCommitFault(CommitFault::kRefuse);
+  auto a = Join();
+  Pass(seconds(1), {a.get()});
+  EXPECT_THAT(a->Take(t0_), IsEmpty());
+  EXPECT_EQ(Metadata(t0_).epoch, 1u);
+  log_.SetCommitFault(CommitFault::kNone);
+  Pass(seconds(2), {a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "end 0", "resume"));
+  EXPECT_EQ(Metadata(t0_).epoch, 2u);
+}
+
+TEST_F(ShardTest, FencedClaimWaitsForTheNextAssignment) {
+  Preset(t0_, 0, 1);
+  Preset(t1_, 0, 1);
+  log_.SetCommitFault(CommitFault::kRefuse);
+  auto a = Join();
+  Settle({a.get()});
+  log_.SetCommitFault(CommitFault::kNone);
+  const uint64_t member = log_.Members("g").front();
+  log_.Isolate("g", member, true);
+  Pass(seconds(1), {a.get()});  // the claim is sent again and does not arrive
+  log_.Expire("g", member);
+  EXPECT_EQ(Metadata(t0_).epoch, 1u);
+  log_.Isolate("g", member, false);
+  Settle({a.get()});
+  EXPECT_EQ(a->Metric("postrider_stream_fenced_total"), 1);
+  EXPECT_EQ(a->Metric("postrider_stream_rebalances_total"), 2);
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "end 0", "resume"));
+  EXPECT_EQ(Metadata(t0_).epoch, 2u);
+}
+
+TEST_F(ShardTest, PartitionWithoutCommitIsClaimedAtTheLogStartBeforeItIsOpened) {
+  Write(t0_, 5);
+  log_.TrimNow(t0_, 2);
+  log_.SetCommitFault(CommitFault::kHold);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), IsEmpty());
+  EXPECT_EQ(Committed(t0_), 2);
+  EXPECT_EQ(Committed(t1_), 0);
+  EXPECT_EQ(Metadata(t0_).incarnation_ms, MillisSinceEpoch(clock_.Wall()));
+  log_.SetCommitFault(CommitFault::kNone);
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_),
+              ElementsAre("open", "element 2", "element 3", "element 4", "end 5", "resume"));
+}
+
+TEST_F(ShardTest, SourceOfAFreshGroupBeginsAtTheEnd) {
+  options_.start = StartPolicy::kLogStartOnceEstablished;
+  Write(t0_, 5);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "end 5", "resume"));
+  EXPECT_EQ(Committed(t0_), 5);
+}
+
+TEST_F(ShardTest, SourceOfAnEstablishedGroupBeginsAtTheStart) {
+  options_.start = StartPolicy::kLogStartOnceEstablished;
+  Write(t0_, 1);
+  Preset(t1_, 0, 1);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "element 0", "end 1", "resume"));
+}
+
+TEST_F(ShardTest, TopicMadeLaterBeginsAtTheStartEvenIfTheGroupNeverCommitted) {
+  options_.start = StartPolicy::kLogStartOnceEstablished;
+  options_.group.topics = {"^later.*"};
+  auto a = Join();
+  Settle({a.get()});
+  log_.MakeTopic("later", 1);
+  log_.Write({"later", 0}, "k", "v");
+  Settle({a.get()});
+  EXPECT_THAT(a->Take({"later", 0}), ElementsAre("open", "element 0", "end 1", "resume"));
+}
+
+TEST_F(ShardTest, SiblingsOfAFreshGroupAllBeginAtTheEnd) {
+  options_.start = StartPolicy::kLogStartOnceEstablished;
+  Write(t0_, 5);
+  Write(t1_, 5);
+  ShardSiblings siblings;
+  auto a = Join(&siblings);
+  auto b = Join(&siblings);
+  // The first one has claimed before the second one learns of its assignment.
+  Settle({a.get()});
+  EXPECT_EQ(Committed(t0_), 5);
+  Settle({a.get(), b.get()});
+  EXPECT_EQ(Committed(t1_), 5);
+  EXPECT_THAT(b->Take(t1_), ElementsAre("open", "end 5", "resume"));
+}
+
+TEST_F(ShardTest, CommitThatIsNotOursCountsAsAResetOnPurpose) {
+  Write(t0_, 3);
+  log_.SetCommitted("g", t0_, {2, "someone else's"});
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "element 2", "end 3", "resume"));
+  EXPECT_EQ(Metadata(t0_).incarnation_ms, MillisSinceEpoch(clock_.Wall()));
+  EXPECT_EQ(a->Metric("postrider_stream_metadata_unreadable_total"), 1);
+}
+
+// ---- Commits ----
+
+TEST_F(ShardTest, CommitsWatermarkAndHolesEachInterval) {
+  Write(t0_, 5);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).Complete(0);
+  a->At(t0_).Complete(3);
+  EXPECT_EQ(Committed(t0_), 0);
+  Pass(milliseconds(200), {a.get()});
+  EXPECT_EQ(Committed(t0_), 1);
+  OffsetSet completed;
+  completed.Append(3, 4);
+  EXPECT_EQ(Metadata(t0_).completed, completed);
+  a->At(t0_).Complete(1);
+  a->At(t0_).Complete(2);
+  Pass(milliseconds(200), {a.get()});
+  EXPECT_EQ(Committed(t0_), 4);
+}
+
+TEST_F(ShardTest, OnlyChangedPartitionsAreCommitted) {
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  std::vector<std::string> commits;
+  log_.SetCommitObserver([&](const std::string&, uint64_t, const CommitEntry& entry) {
+    commits.push_back(absl::StrCat(entry.tp.ToString(), "@", entry.position.offset));
+  });
+  a->At(t0_).Complete(0);
+  Pass(milliseconds(400), {a.get()});
+  EXPECT_THAT(commits, ElementsAre("t/0@1"));
+}
+
+TEST_F(ShardTest, IdleShardRenewsItsLeaseOnceASecond) {
+  auto a = Join();
+  Settle({a.get()});
+  int commits = 0;
+  log_.SetCommitObserver([&](const std::string&, uint64_t, const CommitEntry&) { ++commits; });
+  Pass(seconds(20), {a.get()}, milliseconds(50));
+  EXPECT_GE(commits, 16);
+  EXPECT_LE(commits, 20);
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+  EXPECT_EQ(a->Metric("postrider_stream_lease_lapses_total"), 0);
+}
+
+TEST_F(ShardTest, OneCommitIsOutstandingAtMost) {
+  Write(t0_, 3);
+  auto a = Join();
+  Settle({a.get()});
+  log_.SetCommitFault(CommitFault::kHold);
+  int commits = 0;
+  log_.SetCommitObserver([&](const std::string&, uint64_t, const CommitEntry&) { ++commits; });
+  for (int64_t offset = 0; offset < 3; ++offset) {
+    a->At(t0_).Complete(offset);
+    Pass(milliseconds(400), {a.get()});
+  }
+  EXPECT_EQ(commits, 1);
+  log_.SetCommitFault(CommitFault::kNone);
+  Pass(milliseconds(200), {a.get()});
+  EXPECT_EQ(Committed(t0_), 3);
+}
+
+TEST_F(ShardTest, RefusedCommitIsRepeated) {
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  log_.SetCommitFault(CommitFault::kRefuse);
+  a->At(t0_).Complete(0);
+  Pass(seconds(1), {a.get()});
+  EXPECT_EQ(Committed(t0_), 0);
+  log_.SetCommitFault(CommitFault::kNone);
+  Pass(milliseconds(200), {a.get()});
+  EXPECT_EQ(Committed(t0_), 1);
+}
+
+TEST_F(ShardTest, AfterACrashPendingRecordsComeAgainAndCompletedOnesDoNot) {
+  Write(t0_, 6);
+  auto a = Join();
+  Settle({a.get()});
+  for (const int64_t offset : {0, 2, 3, 5}) a->At(t0_).Complete(offset);
+  Pass(milliseconds(200), {a.get()});
+  const uint64_t epoch = a->At(t0_).ctx().epoch();
+  const int64_t incarnation = a->At(t0_).ctx().incarnation_ms();
+  a.reset();
+  auto b = Join();
+  Pass(seconds(7), {b.get()}, milliseconds(100));
+  EXPECT_THAT(b->Take(t0_), ElementsAre("open", "element 1", "skipped 2", "skipped 3", "element 4",
+                                        "skipped 5", "end 6", "resume"));
+  EXPECT_EQ(b->At(t0_).ctx().epoch(), epoch + 1);
+  EXPECT_EQ(b->At(t0_).ctx().incarnation_ms(), incarnation);
+}
+
+// ---- Rebalance ----
+
+TEST_F(ShardTest, TaskThatComesStraightBackKeepsItsMemory) {
+  Write(t0_, 3);
+  auto a = Join();
+  Settle({a.get()});
+  const uint64_t epoch = a->At(t0_).ctx().epoch();
+  a->At(t0_).Complete(1);
+  a->Take(t0_);
+  auto b = Join();
+  Settle({a.get(), b.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("handover", "end 3", "resume"));
+  EXPECT_EQ(a->At(t0_).ctx().epoch(), epoch);
+  EXPECT_EQ(a->At(t0_).pending(), (std::set<int64_t>{0, 2}));
+  EXPECT_FALSE(a->Has(t1_));
+  EXPECT_TRUE(b->Has(t1_));
+  EXPECT_EQ(a->Metric("postrider_stream_tasks_kept_total"), 1);
+  Write(t0_, 1);
+  Settle({a.get(), b.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("element 3", "end 4"));
+  a->At(t0_).CompleteAll();
+  Pass(milliseconds(200), {a.get(), b.get()});
+  EXPECT_EQ(Committed(t0_), 4);
+}
+
+TEST_F(ShardTest, TaskWhoseCommitAnotherChangedBeginsAnew) {
+  Write(t0_, 3);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).Complete(0);
+  Pass(milliseconds(200), {a.get()});
+  a->Take(t0_);
+  Preset(t0_, 1, 77);
+  auto b = Join();
+  Settle({a.get(), b.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("handover", "close", "open", "element 1", "element 2",
+                                        "end 3", "resume"));
+  EXPECT_EQ(a->At(t0_).ctx().epoch(), 78u);
+  EXPECT_EQ(a->At(t0_).ctx().incarnation_ms(), 1234);
+}
+
+TEST_F(ShardTest, EpochRisesWithEachOwner) {
+  auto a = Join();
+  Settle({a.get()});
+  uint64_t epoch = a->At(t0_).ctx().epoch();
+  for (int i = 0; i < 3; ++i) {
+    a.reset();
+    a = Join();
+    Pass(seconds(7), {a.get()}, milliseconds(100));
+    EXPECT_EQ(a->At(t0_).ctx().epoch(), epoch + 1);
+    epoch = a->At(t0_).ctx().epoch();
+  }
+}
+
+TEST_F(ShardTest, RevokeWaitsForWhatIsInFlight) {
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).flights = 1;
+  auto b = Join();
+  Pass(milliseconds(249), {a.get(), b.get()}, milliseconds(1));
+  EXPECT_FALSE(a->At(t0_).ctx().MayAct());
+  EXPECT_FALSE(b->Has(t1_));
+  Pass(milliseconds(1), {a.get(), b.get()}, milliseconds(1));
+  EXPECT_TRUE(b->Has(t1_));
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+}
+
+TEST_F(ShardTest, RevokeGivesBackAtOnceWhenTheResultIsInAndCommitsIt) {
+  Write(t0_, 1);
+  Write(t1_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t1_).flights = 1;
+  auto b = Join();
+  Pass(milliseconds(100), {a.get(), b.get()});
+  a->At(t1_).flights = 0;
+  a->At(t1_).Complete(0);
+  Settle({a.get(), b.get()});
+  EXPECT_EQ(Committed(t1_), 1);
+  EXPECT_THAT(b->Take(t1_), ElementsAre("open", "end 1", "resume"));
+}
+
+TEST_F(ShardTest, RevokeWaitsForAppendsThatWaitForTheirAnswer) {
+  log_.MakeTopic("out", 1);
+  Write(t1_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  log_.HoldAppends(true);
+  ScriptedFunction& function = a->At(t1_);
+  ASSERT_TRUE(function.ctx().Emit({"out", 0, "k", "v", {}},
+                                  [&function](absl::StatusOr<int64_t>) { function.Complete(0); }));
+  auto b = Join();
+  Pass(milliseconds(100), {a.get(), b.get()});
+  EXPECT_FALSE(b->Has(t1_));
+  log_.HoldAppends(false);
+  Settle({a.get(), b.get()});
+  EXPECT_EQ(Committed(t1_), 1);
+  EXPECT_THAT(b->Take(t1_), ElementsAre("open", "end 1", "resume"));
+}
+
+TEST_F(ShardTest, FinalCommitWhoseAnswerWasLostStillKeepsTheMemory) {
+  Write(t0_, 2);
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  a->At(t0_).Complete(0);
+  log_.SetCommitFault(CommitFault::kLoseAnswer);
+  auto b = Join();
+  Settle({a.get()});
+  log_.SetCommitFault(CommitFault::kNone);
+  Pass(seconds(1), {a.get(), b.get()});
+  EXPECT_EQ(Committed(t0_), 1);
+  EXPECT_THAT(a->Take(t0_), ElementsAre("handover", "end 2", "resume"));
+}
+
+TEST_F(ShardTest, FinalCommitIsAwaitedForASecondAtMost) {
+  Write(t0_, 2);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).Complete(0);
+  log_.SetCommitFault(CommitFault::kHold);
+  auto b = Join();
+  Pass(milliseconds(999), {a.get(), b.get()}, milliseconds(1));
+  EXPECT_EQ(log_.Generation("g"), 1);
+  Pass(milliseconds(1), {a.get(), b.get()}, milliseconds(1));
+  EXPECT_EQ(log_.Generation("g"), 2);
+}
+
+TEST_F(ShardTest, LostTaskKeepsItsMemoryIfNobodyElseWasThere) {
+  Write(t0_, 2);
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  log_.Expire("g", log_.Members("g").front());
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("handover", "end 2", "resume"));
+  EXPECT_EQ(a->At(t0_).pending().size(), 2u);
+}
+
+TEST_F(ShardTest, FencedMemberNeverCommitsOverItsSuccessor) {
+  Write(t0_, 4);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).Complete(0);
+  Pass(milliseconds(200), {a.get()});
+  log_.Isolate("g", log_.Members("g").front(), true);
+  auto b = Join();
+  for (const int64_t offset : {1, 2, 3}) a->At(t0_).Complete(offset);
+  Pass(seconds(7), {a.get(), b.get()}, milliseconds(50));
+  ASSERT_TRUE(b->Has(t0_));
+  EXPECT_EQ(b->At(t0_).pending(), (std::set<int64_t>{1, 2, 3}));
+  EXPECT_FALSE(a->At(t0_).ctx().MayAct());
+  const auto committed = log_.Committed("g", t0_);
+  std::set<uint64_t> writers;
+  log_.SetCommitObserver(
+      [&](const std::string&, uint64_t member, const CommitEntry&) { writers.insert(member); });
+  log_.Isolate("g", 1, false);
+  clock_.Advance(milliseconds(1));
+  Settle({a.get()});
+  EXPECT_EQ(log_.Committed("g", t0_), committed);
+  EXPECT_TRUE(writers.empty());
+  EXPECT_GE(a->Metric("postrider_stream_lost_total"), 1);
+  Pass(seconds(2), {a.get(), b.get()});
+  // One of the two goes on with it, from what the successor had committed.
+  EXPECT_EQ(a->Has(t0_) + b->Has(t0_), 1);
+  EXPECT_EQ((a->Has(t0_) ? a : b)->At(t0_).pending(), (std::set<int64_t>{1, 2, 3}));
+}
+
+// ---- Lease ----
+
+TEST_F(ShardTest, NothingMayBeDoneFiveSecondsAfterTheLastAcknowledgedCommitWasIssued) {
+  auto a = Join();
+  Settle({a.get()});
+  const MonotonicTime issued = clock_.Now();
+  log_.SetReachable(false);
+  Pass(milliseconds(4'999), {a.get()}, milliseconds(1));
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+  Pass(milliseconds(1), {a.get()}, milliseconds(1));
+  EXPECT_EQ(clock_.Now(), issued + seconds(5));
+  EXPECT_FALSE(a->At(t0_).ctx().MayAct());
+  EXPECT_EQ(a->Metric("postrider_stream_lease_lapses_total"), 1);
+  EXPECT_FALSE(a->shard->status().log_reachable);
+  a->Take(t0_);
+  Pass(seconds(3), {a.get()});
+  EXPECT_THAT(a->Take(t0_), IsEmpty());
+  log_.SetReachable(true);
+  Pass(milliseconds(500), {a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("resume"));
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+}
+
+TEST_F(ShardTest, StallLongerThanTheLeaseIsNoticedBeforeAnythingIsDone) {
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  // The thread stands still; no turn of the loop has run since.
+  clock_.Advance(seconds(6));
+  EXPECT_FALSE(a->At(t0_).ctx().MayAct());
+  Pass(seconds(1), {a.get()});
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+  EXPECT_THAT(a->Take(t0_), Contains("resume"));
+}
+
+// ---- Bounds ----
+
+TEST_F(ShardTest, StopsReadingAtTheBoundOfRecordsAndGoesOnAtHalf) {
+  options_.pending_records_max = 10;
+  Write(t0_, 40);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_EQ(a->At(t0_).pending().size(), 10u);
+  EXPECT_TRUE(a->At(t0_).ctx().under_pressure());
+  EXPECT_THAT(a->Take(t0_), Contains("pressure").Times(1));
+  for (int64_t offset = 0; offset < 4; ++offset) a->At(t0_).Complete(offset);
+  Settle({a.get()});
+  EXPECT_EQ(a->At(t0_).pending().size(), 6u);
+  a->At(t0_).Complete(4);
+  clock_.Advance(milliseconds(1));
+  Pass(milliseconds(50), {a.get()});
+  EXPECT_EQ(a->At(t0_).pending().size(), 10u);
+  EXPECT_THAT(a->Take(t0_), Contains("pressure").Times(1));
+}
+
+TEST_F(ShardTest, StopsReadingAtTheBoundOfBytes) {
+  options_.pending_bytes_max = 55;  // a record has eleven
+  Write(t0_, 40);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_GE(a->At(t0_).pending().size(), 5u);
+  EXPECT_LE(a->At(t0_).pending().size(), 6u);
+  EXPECT_TRUE(a->At(t0_).ctx().under_pressure());
+}
+
+TEST_F(ShardTest, StopsReadingWhenOneRecordHoldsTheWatermarkForLong) {
+  options_.tracked_records_max = 20;
+  Write(t0_, 100);
+  auto a = Join();
+  a->on_create = [](ScriptedFunction& function, const TopicPartition&) {
+    function.on_element = [&function](TaskContext&, const LogRecord& record) {
+      if (record.offset > 0) function.Complete(record.offset);
+    };
+  };
+  Settle({a.get()});
+  EXPECT_TRUE(a->At(t0_).ctx().under_pressure());
+  a->At(t0_).Complete(0);
+  Pass(milliseconds(50), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Contains("element 99"));
+}
+
+TEST_F(ShardTest, FullShardTakesOneRecordASecondAndKeepsItsLease) {
+  options_.pending_records_max = 10;
+  Write(t0_, 100);
+  auto a = Join();
+  Settle({a.get()});
+  ASSERT_EQ(a->At(t0_).pending().size(), 10u);
+  Pass(seconds(10), {a.get()}, milliseconds(25));
+  EXPECT_GE(a->At(t0_).pending().size(), 18u);
+  EXPECT_LE(a->At(t0_).pending().size(), 20u);
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+  EXPECT_THAT(a->Take(t0_), Contains("pressure").Times(1));
+  EXPECT_EQ(a->Metric("postrider_stream_lease_lapses_total"), 0);
+}
+
+TEST_F(ShardTest, FullShardTakesPartInARebalance) {
+  options_.pending_records_max = 10;
+  Write(t0_, 100);
+  auto a = Join();
+  Settle({a.get()});
+  auto b = Join();
+  Pass(seconds(2), {a.get(), b.get()});
+  EXPECT_TRUE(b->Has(t1_));
+  EXPECT_TRUE(a->Has(t0_));
+}
+
+TEST_F(ShardTest, MoreRecordsThanATurnTakesAreReadInTheNext) {
+  Write(t0_, 2'500);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_EQ(a->At(t0_).pending().size(), 2'500u);
+}
+
+// ---- Outputs ----
+
+TEST_F(ShardTest, AnswersOfAppendsDoNotReachAClosedTask) {
+  log_.MakeTopic("out", 1);
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  log_.HoldAppends(true);
+  int answers = 0;
+  ASSERT_TRUE(a->At(t0_).ctx().Emit({"out", 0, "k", "v", {}},
+                                    [&answers](absl::StatusOr<int64_t>) { ++answers; }));
+  auto guarded = a->At(t0_).ctx().Guard([&answers] { ++answers; });
+  a->At(t0_).ctx().Fail(absl::InternalError("broken"));
+  Settle({a.get()});
+  log_.HoldAppends(false);
+  Pass(milliseconds(500), {a.get()});
+  std::move(guarded)();
+  EXPECT_EQ(answers, 0);
+}
+
+TEST_F(ShardTest, GuardedCallbacksRunWhileTheTaskLives) {
+  auto a = Join();
+  Settle({a.get()});
+  int calls = 0;
+  std::move(a->At(t0_).ctx().Guard([&calls] { ++calls; }))();
+  EXPECT_EQ(calls, 1);
+}
+
+TEST_F(ShardTest, TaskWhoseAppendWasRefusedHearsWhenThereIsRoom) {
+  log_.MakeTopic("out", 1);
+  options_.producer.queue_records_max = 2;
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  a->Take(t1_);
+  log_.HoldAppends(true);
+  int answers = 0;
+  const auto emit = [&] {
+    return a->At(t0_).ctx().Emit({"out", 0, "k", "v", {}},
+                                 [&answers](absl::StatusOr<int64_t>) { ++answers; });
+  };
+  EXPECT_TRUE(emit());
+  EXPECT_TRUE(emit());
+  AppendRecord refused{"out", 0, "k", "still here", {}};
+  LogProducer::AppendDone done = [&answers](absl::StatusOr<int64_t>) { answers += 100; };
+  EXPECT_FALSE(a->At(t0_).ctx().Emit(std::move(refused), std::move(done)));
+  EXPECT_EQ(refused.value, "still here");
+  std::move(done)(0);
+  EXPECT_EQ(answers, 100);
+  log_.HoldAppends(false);
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("room"));
+  EXPECT_THAT(a->Take(t1_), IsEmpty());
+}
+
+// ---- Timers ----
+
+TEST_F(ShardTest, TimersFireAtTheirTimeOnceAndInOrder) {
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  const MonotonicTime now = clock_.Now();
+  const auto ms = [](MonotonicTime time) {
+    return std::chrono::duration_cast<milliseconds>(time.time_since_epoch()).count();
+  };
+  a->At(t0_).ctx().SetTimer("late", 1, now + milliseconds(30));
+  a->At(t0_).ctx().SetTimer("b", 1, now + milliseconds(20));
+  a->At(t0_).ctx().SetTimer("a", 2, now + milliseconds(20));
+  a->At(t0_).ctx().SetTimer("gone", 1, now + milliseconds(20));
+  a->At(t0_).ctx().CancelTimer("gone", 1);
+  Pass(milliseconds(19), {a.get()}, milliseconds(1));
+  EXPECT_THAT(a->Take(t0_), IsEmpty());
+  Pass(milliseconds(1), {a.get()}, milliseconds(1));
+  EXPECT_THAT(a->Take(t0_), ElementsAre(absl::StrCat("timer b 1 ", ms(now + milliseconds(20))),
+                                        absl::StrCat("timer a 2 ", ms(now + milliseconds(20)))));
+  a->At(t0_).ctx().SetTimer("late", 1, now + milliseconds(25));  // replaced by an earlier one
+  Pass(milliseconds(5), {a.get()}, milliseconds(1));
+  EXPECT_THAT(a->Take(t0_), ElementsAre(absl::StrCat("timer late 1 ", ms(now + milliseconds(25)))));
+  Pass(milliseconds(100), {a.get()});
+  EXPECT_THAT(a->Take(t0_), IsEmpty());
+}
+
+TEST_F(ShardTest, TimerSetForNowInATimerWaitsForTheNextTurn) {
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  int left = 3;
+  a->At(t0_).on_timer = [&] {
+    if (--left > 0) a->At(t0_).ctx().SetTimer("k", 1, clock_.Now());
+  };
+  a->At(t0_).ctx().SetTimer("k", 1, clock_.Now());
+  a->loop->RunOnce(Duration::zero());
+  EXPECT_EQ(left, 2);
+  Settle({a.get()});
+  EXPECT_EQ(left, 0);
+}
+
+TEST_F(ShardTest, NoTimerFiresAfterItsTaskWasClosed) {
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).ctx().SetTimer("k", 1, clock_.Now() + milliseconds(10));
+  a->At(t0_).ctx().Fail(absl::InternalError("broken"));
+  Pass(milliseconds(50), {a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "end 0", "resume", "close"));
+}
+
+TEST_F(ShardTest, TimersThatAreDueWhileGivenBackFireAfterTheResume) {
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  a->At(t0_).flights = 1;
+  a->At(t0_).ctx().SetTimer("k", 1, clock_.Now() + milliseconds(100));
+  auto b = Join();
+  Pass(milliseconds(249), {a.get(), b.get()}, milliseconds(1));
+  EXPECT_THAT(a->Take(t0_), ElementsAre("handover"));
+  Pass(milliseconds(10), {a.get(), b.get()}, milliseconds(1));
+  const std::vector<std::string> events = a->Take(t0_);
+  ASSERT_EQ(events.size(), 3u);
+  EXPECT_THAT(events, Contains("resume"));
+  EXPECT_THAT(events, Contains(::testing::StartsWith("timer k 1")));
+}
+
+// ---- Failures ----
+
+TEST_F(ShardTest, FailedTaskAloneBeginsAgainFromItsLastCommit) {
+  Write(t0_, 4);
+  Write(t1_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).Complete(0);
+  a->At(t0_).Complete(2);
+  Pass(milliseconds(200), {a.get()});
+  a->At(t0_).Complete(1);
+  a->Take(t0_);
+  a->Take(t1_);
+  a->At(t0_).ctx().Fail(absl::InternalError("broken"));
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("close"));
+  EXPECT_EQ(a->shard->status().tasks_running, 1);
+  EXPECT_EQ(a->shard->status().tasks_failed, 1);
+  Write(t0_, 1);
+  Pass(milliseconds(99), {a.get()}, milliseconds(1));
+  EXPECT_THAT(a->Take(t0_), IsEmpty());
+  Pass(milliseconds(1), {a.get()}, milliseconds(1));
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "resume", "element 1", "skipped 2", "element 3",
+                                        "element 4", "end 5"));
+  EXPECT_THAT(a->Take(t1_), IsEmpty());
+  EXPECT_EQ(a->Metric("postrider_stream_task_restarts_total"), 1);
+  a->At(t0_).CompleteAll();
+  Pass(milliseconds(200), {a.get()});
+  EXPECT_EQ(Committed(t0_), 5);
+}
+
+TEST_F(ShardTest, DelayOfAFailingTaskDoublesUpToHalfAMinute) {
+  Write(t0_, 1);
+  auto a = Join();
+  a->on_create = [this](ScriptedFunction& function, const TopicPartition& tp) {
+    if (tp != t0_) return;
+    function.on_element = [](TaskContext& ctx, const LogRecord&) {
+      ctx.Fail(absl::InternalError("always"));
+    };
+  };
+  Settle({a.get()});
+  std::vector<int64_t> gaps;
+  MonotonicTime last = clock_.Now();
+  for (int i = 0; i < 150'000 && gaps.size() < 11; ++i) {
+    a->Take(t0_);
+    Pass(milliseconds(1), {a.get()}, milliseconds(1));
+    if (a->events[t0_].empty()) continue;
+    const auto events = a->Take(t0_);
+    if (std::find(events.begin(), events.end(), "open") == events.end()) continue;
+    gaps.push_back(std::chrono::duration_cast<milliseconds>(clock_.Now() - last).count());
+    last = clock_.Now();
+  }
+  EXPECT_THAT(gaps,
+              ElementsAre(100, 200, 400, 800, 1'600, 3'200, 6'400, 12'800, 25'600, 30'000, 30'000));
+  EXPECT_THAT(a->Take(t1_), Not(Contains("close")));
+}
+
+TEST_F(ShardTest, FailureInsideACallStopsFurtherCallsAtOnce) {
+  Write(t0_, 3);
+  auto a = Join();
+  a->on_create = [](ScriptedFunction& function, const TopicPartition&) {
+    function.on_element = [](TaskContext& ctx, const LogRecord&) {
+      ctx.Fail(absl::InternalError("at the first record"));
+    };
+  };
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("open", "element 0", "close"));
+}
+
+// ---- Log start and end ----
+
+TEST_F(ShardTest, CommitBelowTheLogStartIsAnIncidentAndGoesOnFromTheStart) {
+  Write(t0_, 10);
+  OffsetSet completed;
+  completed.Append(3, 4);
+  completed.Append(8, 9);
+  Preset(t0_, 2, 5, completed);
+  log_.TrimNow(t0_, 7);
+  auto a = Join();
+  Settle({a.get()});
+  EXPECT_THAT(a->Take(t0_),
+              ElementsAre("open", "element 7", "skipped 8", "element 9", "end 10", "resume"));
+  EXPECT_EQ(a->Metric("postrider_stream_out_of_range_total", ",side=\"below_start\""), 1);
+  Pass(milliseconds(200), {a.get()});
+  EXPECT_EQ(Committed(t0_), 7);
+}
+
+TEST_F(ShardTest, PendingRecordsOutliveATrimAboveThem) {
+  options_.pending_records_max = 4;
+  Write(t0_, 20);
+  auto a = Join();
+  Settle({a.get()});
+  ASSERT_EQ(a->At(t0_).pending().size(), 4u);
+  log_.TrimNow(t0_, 15);
+  a->At(t0_).Complete(1);
+  a->At(t0_).Complete(2);
+  Pass(milliseconds(300), {a.get()});
+  EXPECT_EQ(a->At(t0_).pending(), (std::set<int64_t>{0, 3, 15, 16}));
+  EXPECT_EQ(Committed(t0_), 0);
+  a->At(t0_).Complete(0);
+  a->At(t0_).Complete(3);
+  Pass(milliseconds(300), {a.get()});
+  EXPECT_EQ(Committed(t0_), 15);
+}
+
+TEST_F(ShardTest, TopicMadeAnewIsReadFromItsStartAsAnotherIncarnation) {
+  Write(t0_, 3);
+  Preset(t0_, 5'000, 1);
+  auto a = Join();
+  Settle({a.get()});
+  const auto events = a->Take(t0_);
+  EXPECT_THAT(events, Contains("element 0"));
+  EXPECT_THAT(events, Contains("element 2"));
+  EXPECT_EQ(a->At(t0_).ctx().incarnation_ms(), MillisSinceEpoch(clock_.Wall()));
+  EXPECT_EQ(a->Metric("postrider_stream_out_of_range_total", ",side=\"above_end\""), 1);
+  a->At(t0_).CompleteAll();
+  Pass(milliseconds(200), {a.get()});
+  EXPECT_EQ(Committed(t0_), 3);
+}
+
+TEST_F(ShardTest, TopicIsTrimmedToTheWatermarkOfAnHourAgo) {
+  options_.trim_safety = std::chrono::hours(1);
+  Write(t0_, 10);
+  auto a = Join();
+  a->on_create = [](ScriptedFunction& function, const TopicPartition&) {
+    function.on_element = [&function](TaskContext&, const LogRecord& record) {
+      if (record.offset != 8) function.Complete(record.offset);
+    };
+  };
+  Pass(std::chrono::minutes(60), {a.get()}, milliseconds(500));
+  EXPECT_EQ(log_.Records(t0_).size(), 10u);
+  Pass(std::chrono::minutes(3), {a.get()}, milliseconds(500));
+  ASSERT_EQ(log_.Records(t0_).size(), 2u);
+  EXPECT_EQ(log_.Records(t0_).front().offset, 8);
+}
+
+// ---- Stop ----
+
+TEST_F(ShardTest, StopDrainsCommitsAndLeaves) {
+  Write(t0_, 2);
+  auto a = Join();
+  Settle({a.get()});
+  a->Take(t0_);
+  a->At(t0_).flights = 1;
+  a->At(t0_).Complete(0);
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Write(t0_, 1);
+  Pass(seconds(10), {a.get()}, milliseconds(50));
+  EXPECT_FALSE(done);
+  EXPECT_TRUE(a->At(t0_).ctx().MayAct());
+  EXPECT_THAT(a->Take(t0_), ElementsAre("shutdown"));
+  a->At(t0_).Complete(1);
+  a->At(t0_).flights = 0;
+  Pass(milliseconds(500), {a.get()});
+  EXPECT_TRUE(done);
+  EXPECT_EQ(Committed(t0_), 2);
+  EXPECT_THAT(log_.Members("g"), IsEmpty());
+  EXPECT_THAT(a->Take(t0_), ElementsAre("close"));
+}
+
+TEST_F(ShardTest, StopWaitsNoLongerThanItsBound) {
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).flights = 1;
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Pass(milliseconds(19'999), {a.get()}, milliseconds(1));
+  EXPECT_FALSE(done);
+  Pass(milliseconds(100), {a.get()});
+  EXPECT_TRUE(done);
+  EXPECT_EQ(Committed(t0_), 0);
+}
+
+TEST_F(ShardTest, StopEndsWhileTheLogIsUnreachable) {
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).Complete(0);
+  log_.SetReachable(false);
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Pass(seconds(7), {a.get()});
+  EXPECT_TRUE(done);
+}
+
+TEST_F(ShardTest, StopBeforeTheFirstAssignmentLeavesAtOnce) {
+  log_.SetReachable(false);
+  auto a = Join();
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  log_.SetReachable(true);
+  Settle({a.get()});
+  EXPECT_TRUE(done);
+  EXPECT_THAT(log_.Members("g"), IsEmpty());
+}
+
+TEST_F(ShardTest, StopDuringARebalanceLeavesAfterGivingBack) {
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).flights = 1;
+  auto b = Join();
+  Settle({a.get(), b.get()});
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Pass(seconds(1), {a.get(), b.get()});
+  EXPECT_TRUE(done);
+  EXPECT_TRUE(b->Has(t0_));
+  EXPECT_TRUE(b->Has(t1_));
+}
+
+TEST_F(ShardTest, RevokeDuringAStopGivesBackSoon) {
+  Write(t0_, 1);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).flights = 1;
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  auto b = Join();
+  Pass(seconds(3), {a.get(), b.get()});
+  EXPECT_TRUE(done);
+  EXPECT_TRUE(b->Has(t0_));
+}
+
+// ---- Status ----
+
+TEST_F(ShardTest, SaysWhatItHolds) {
+  Write(t0_, 3);
+  auto a = Join();
+  EXPECT_EQ(a->shard->status().shards_assigned, 0);
+  Settle({a.get()});
+  a->At(t0_).Complete(1);
+  EXPECT_EQ(a->shard->status().shards_assigned, 1);
+  EXPECT_EQ(a->shard->status().tasks_running, 2);
+  Pass(seconds(2), {a.get()}, milliseconds(50));
+  EXPECT_EQ(a->Metric("postrider_stream_tasks", ",state=\"running\""), 2);
+  EXPECT_EQ(a->Metric("postrider_stream_pending_records"), 2);
+  EXPECT_EQ(a->Metric("postrider_stream_pending_bytes"), 22);
+  EXPECT_EQ(a->Metric("postrider_stream_holes"), 1);
+  EXPECT_EQ(a->Metric("postrider_stream_records_read_total"), 3);
+  EXPECT_GE(a->Metric("postrider_stream_watermark_age_seconds"), 1.0);
+  EXPECT_LE(a->Metric("postrider_stream_watermark_age_seconds"), 2.0);
+  EXPECT_GT(a->turns, 0);
+}
+
+}  // namespace
+}  // namespace postrider
