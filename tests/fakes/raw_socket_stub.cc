@@ -183,7 +183,7 @@ void RawSocketStub::Interest(const ConnectionPtr& connection, bool write) {
                                       (write ? kFdWritable : kFdNone));
 }
 
-void RawSocketStub::Close(const ConnectionPtr& connection, bool reset) {
+void RawSocketStub::Close(const ConnectionPtr connection, bool reset) {
   if (open_.erase(connection->number) == 0) return;
   loop_.CancelTimer(connection->timer);
   loop_.Unwatch(connection->fd);

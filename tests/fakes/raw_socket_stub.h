@@ -87,7 +87,7 @@ class RawSocketStub {
   bool Read(const ConnectionPtr& connection);
   void TakeRequests(const ConnectionPtr& connection);
   void Run(const ConnectionPtr& connection);
-  void Close(const ConnectionPtr& connection, bool reset);
+  void Close(ConnectionPtr connection, bool reset);
   void Interest(const ConnectionPtr& connection, bool write);
 
   EventLoop& loop_;
