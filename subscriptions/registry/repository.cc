@@ -441,8 +441,9 @@ void PutEventType(Transaction& tx, std::string name, std::string description,
                   DoneWith<PutEventTypeResult> done) {
   One<PutEventTypeResult>(
       tx,
+      // `old` is what the statement's own snapshot shows: the row before this change.
       Statement{absl::StrCat("WITH old AS (SELECT deleted_at IS NULL AS live FROM "
-                             "postrider.event_types WHERE name = $1 FOR UPDATE) "
+                             "postrider.event_types WHERE name = $1) "
                              "INSERT INTO postrider.event_types (name, description) VALUES ($1, "
                              "$2) ON CONFLICT (name) DO UPDATE SET description = "
                              "EXCLUDED.description, deleted_at = NULL RETURNING ",

@@ -45,7 +45,7 @@ struct Page {
 };
 template <typename T>
 struct PageOf {
-  std::vector<T> rows;  // the newest first
+  std::vector<T> rows;  // the newest first; grants by tenant, event types by name
   std::string next;     // "" when there are no more
 };
 
@@ -106,8 +106,8 @@ void SetEndpointSecrets(Transaction& tx, CustomerId customer, EndpointId id,
 // With its subscriptions.
 void DeleteEndpoint(Transaction& tx, CustomerId customer, EndpointId id, DonePlain done);
 
-// Subscriptions: AsCustomer. `settings` are valid; the endpoint is the customer's and not deleted,
-// else kFailedPrecondition.
+// Subscriptions: AsCustomer. `settings` are valid. An endpoint that is not the customer's, or
+// deleted, is kFailedPrecondition for a new subscription and kNotFound for a change.
 void InsertSubscription(Transaction& tx, CustomerId customer, SubscriptionId id,
                         SubscriptionSettings settings, DoneWith<Subscription> done);
 // `endpoint`: of this one only.

@@ -135,6 +135,7 @@ struct SnapshotLoader::Impl {
   Publish publish;
   std::shared_ptr<const Snapshot> current;
   absl::Status health = absl::UnavailableError("registry: nothing is loaded yet");
+  bool failing = false;
 
   // What the last look saw; polls ask for what came after it.
   bool loaded = false;
@@ -378,10 +379,11 @@ struct SnapshotLoader::Impl {
   }
 
   void Failed(const absl::Status& why) {
-    if (health.ok() || health.message() != why.message()) {
+    if (!failing || health.message() != why.message()) {
       POSTRIDER_LOG(kWarn, "snapshot not refreshed; going on with the last one",
                     {"reason", why.message()});
     }
+    failing = true;
     health = why;
   }
 
@@ -389,7 +391,8 @@ struct SnapshotLoader::Impl {
     const uint64_t epoch = look->epoch;
     look.reset();
     if (status.ok()) {
-      if (!health.ok() && current != nullptr) POSTRIDER_LOG(kInfo, "snapshot is fresh again");
+      if (failing) POSTRIDER_LOG(kInfo, "snapshot is fresh again");
+      failing = false;
       health = status;
     } else {
       failures.Increment();

@@ -381,8 +381,8 @@ TEST(SnapshotTest, FiftyThousandSubscriptionsAreSmallAndQuickToChange) {
               milliseconds_of(encoded - changed), bytes.size(), per_subscription);
   EXPECT_THAT(next->subscriptions(), SizeIs(50'000));
   EXPECT_LE(per_subscription, 200u) << "grants and tenants' names included";
-  // Ten times what it takes: this is no benchmark.
-  EXPECT_LE(milliseconds_of(changed - built), 1000);
+  // Far more than it takes, even unoptimised on a busy machine: this is no benchmark.
+  EXPECT_LE(milliseconds_of(changed - built), 10'000);
 }
 
 class SnapshotFileTest : public ::testing::Test {
