@@ -1,0 +1,319 @@
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "api/internal/call.h"
+#include "api/internal/resources.h"
+#include "api/publisher.h"
+#include "core/base/id.h"
+#include "core/crypto/random.h"
+#include "core/json/members.h"
+#include "core/json/reader.h"
+#include "core/json/time_text.h"
+#include "core/json/writer.h"
+#include "core/stream/key_groups.h"
+#include "subscriptions/registry/customer.h"
+#include "subscriptions/registry/event_type.h"
+
+namespace postrider::api {
+namespace {
+
+using subscriptions::FieldFaults;
+
+constexpr size_t kEventsMost = 1'000;
+constexpr size_t kFaultsShown = 100;
+
+// One event of the request, as it will be appended.
+struct NewEvent {
+  std::string pointer;  // where it stands in the body: "" or "/7"
+  std::string id;
+  std::string type;
+  std::string tenant;
+  absl::optional<std::string> department;
+  std::string time;
+  std::string data;  // as it came, byte for byte
+  std::string topic;
+  int32_t partition = 0;
+  int64_t offset = -1;
+};
+
+absl::optional<std::string> StringValue(absl::string_view raw) {
+  absl::StatusOr<JsonValue> value = JsonValue::Parse(raw);
+  if (!value.ok() || !value->is_string()) return absl::nullopt;
+  return *value->string();
+}
+
+// Reads the members of one event.
+class EventReader {
+ public:
+  EventReader(NewEvent* event, FieldFaults* faults) : event_(event), faults_(faults) {}
+
+  void Read(absl::string_view raw, size_t data_bytes_max) {
+    const absl::optional<std::vector<RawMember>> members = RawMembers(raw);
+    if (!members) {
+      faults_->push_back({event_->pointer, "must be an object"});
+      return;
+    }
+    bool has_data = false;
+    for (const RawMember& member : *members) {
+      if (!seen_.insert(member.name).second) {
+        Fault(member.name, "is given twice");
+      } else if (member.name == "data") {
+        has_data = true;
+        event_->data = std::string(member.value);
+        if (event_->data.size() > data_bytes_max) {
+          Fault("data", absl::StrCat("may have at most ", data_bytes_max, " bytes"));
+        }
+      } else if (member.name == "type") {
+        Text(member, &event_->type);
+      } else if (member.name == "tenant") {
+        Text(member, &event_->tenant);
+      } else if (member.name == "id") {
+        if (member.value != "null") Text(member, &event_->id);
+      } else if (member.name == "department") {
+        if (member.value != "null") Text(member, &event_->department.emplace());
+      } else if (member.name == "time") {
+        if (member.value != "null") Time(member);
+      } else {
+        Fault(member.name, "is no field of this");
+      }
+    }
+    if (!has_data) Fault("data", "is required");
+    for (const absl::string_view name : {"type", "tenant"}) {
+      if (!seen_.contains(name)) Fault(name, "is required");
+    }
+  }
+
+ private:
+  void Fault(absl::string_view name, absl::string_view detail) {
+    std::string pointer = event_->pointer;
+    AppendPointerStep(name, &pointer);
+    faults_->push_back({std::move(pointer), std::string(detail)});
+  }
+  void Text(const RawMember& member, std::string* out) {
+    absl::optional<std::string> text = StringValue(member.value);
+    if (!text) return Fault(member.name, "must be a string");
+    *out = *std::move(text);
+    const std::string pointer = absl::StrCat(event_->pointer, "/", member.name);
+    for (auto& fault : member.name == "type" ? subscriptions::ValidateEventType(*out, pointer)
+                                             : subscriptions::ValidateTenant(*out, pointer)) {
+      faults_->push_back(fault);
+    }
+  }
+  void Time(const RawMember& member) {
+    const absl::optional<std::string> text = StringValue(member.value);
+    const absl::optional<WallTime> time = text ? ParseRfc3339(*text) : absl::nullopt;
+    if (!time) return Fault(member.name, "must be a time as RFC 3339 writes it");
+    event_->time = FormatRfc3339(*time);
+  }
+
+  NewEvent* event_;
+  FieldFaults* faults_;
+  absl::flat_hash_set<std::string> seen_;
+};
+
+// A request on its way into the log.
+struct Publishing : std::enable_shared_from_this<Publishing> {
+  explicit Publishing(CallPtr the_call) : call(std::move(the_call)) {}
+
+  void Start();
+  void FindTypes();
+  void FindTopics();
+  void AppendAll();
+  void OneDone(absl::Status status);
+  void Answer(Response response) {
+    if (answered) return;
+    answered = true;
+    call->api.loop.CancelTimer(deadline);
+    call->Answer(std::move(response));
+  }
+  void Fail(FieldFaults faults) {
+    if (faults.size() > kFaultsShown) faults.resize(kFaultsShown);
+    Answer(ProblemFromFaults(faults));
+  }
+  Response NotAcknowledged() const {
+    return ProblemRetry(503,
+                        "Not every event was acknowledged. Some or all of them may have been "
+                        "stored, or may still be. Publish them again with the same `id`, by which "
+                        "receivers can tell a repeat.",
+                        std::chrono::seconds(1));
+  }
+
+  const CallPtr call;
+  std::vector<NewEvent> events;
+  absl::flat_hash_map<std::string, int32_t> partitions;  // by topic
+  size_t waiting = 0;
+  absl::Status failure;
+  bool answered = false;
+  TimerId deadline = 0;
+};
+
+bool Allowed(const std::vector<std::string>& patterns, absl::string_view type) {
+  return std::any_of(patterns.begin(), patterns.end(), [type](const std::string& pattern) {
+    return subscriptions::ParseEventTypePattern(pattern).Matches(type);
+  });
+}
+
+void Publishing::Start() {
+  const Publisher& publisher = call->api.publisher;
+  if (absl::Status proof = ProveOneJsonValue(call->request.body); !proof.ok()) {
+    return Answer(
+        Problem(400, absl::StrCat("The body is not one JSON value: ", proof.message())));
+  }
+  const absl::optional<std::vector<absl::string_view>> elements =
+      RawElements(call->request.body);
+  if (elements && (elements->empty() || elements->size() > kEventsMost)) {
+    return Fail({{"", absl::StrCat("must have 1 to ", kEventsMost, " events")}});
+  }
+  FieldFaults faults;
+  events.resize(elements ? elements->size() : 1);
+  for (size_t i = 0; i < events.size(); ++i) {
+    NewEvent& event = events[i];
+    if (elements) event.pointer = absl::StrCat("/", i);
+    EventReader(&event, &faults)
+        .Read(elements ? (*elements)[i] : absl::string_view(call->request.body),
+              publisher.options().event_bytes_max);
+    if (event.id.empty()) {
+      const IdBytes bytes = NewIdBytes(call->api.clock);
+      event.id = absl::StrCat(
+          "evt_", EncodeBase32({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+    }
+    if (event.time.empty()) event.time = FormatRfc3339(call->api.clock.Wall());
+  }
+  call->request.body.clear();
+  if (!faults.empty()) return Fail(std::move(faults));
+  const Principal& principal = call->request.principal;
+  const absl::flat_hash_set<std::string> tenants(principal.tenants.begin(),
+                                                 principal.tenants.end());
+  for (NewEvent& event : events) {
+    if (!Allowed(principal.event_types, event.type) ||
+        (!tenants.contains("*") && !tenants.contains(event.tenant))) {
+      return Answer(Problem(403, absl::StrCat("This key may not publish the type or the tenant of ",
+                                              event.pointer.empty() ? "the event" : "event ",
+                                              event.pointer)));
+    }
+    absl::StatusOr<std::string> topic = publisher.TopicOf(event.type);
+    if (topic.ok()) {
+      event.topic = *std::move(topic);
+    } else {
+      faults.push_back({event.pointer + "/type", std::string(topic.status().message())});
+    }
+  }
+  if (!faults.empty()) return Fail(std::move(faults));
+  deadline = call->api.loop.CallAfter(publisher.options().answer_within,
+                                      [self = shared_from_this()] {
+                                        self->Answer(self->NotAcknowledged());
+                                      });
+  FindTypes();
+}
+
+void Publishing::FindTypes() {
+  absl::flat_hash_set<std::string> types;
+  for (const NewEvent& event : events) types.insert(event.type);
+  call->api.publisher.FindUnregistered(
+      std::vector<std::string>(types.begin(), types.end()),
+      [self = shared_from_this()](absl::StatusOr<std::vector<std::string>> missing) {
+        if (self->answered) return;
+        if (!missing.ok()) return self->Answer(ProblemFromStatus(missing.status()));
+        const absl::flat_hash_set<std::string> unknown(missing->begin(), missing->end());
+        FieldFaults faults;
+        for (const NewEvent& event : self->events) {
+          if (unknown.contains(event.type)) {
+            faults.push_back({event.pointer + "/type", "is no registered event type"});
+          }
+        }
+        if (!faults.empty()) return self->Fail(std::move(faults));
+        self->FindTopics();
+      });
+}
+
+void Publishing::FindTopics() {
+  absl::flat_hash_set<std::string> topics;
+  for (const NewEvent& event : events) topics.insert(event.topic);
+  waiting = topics.size();
+  for (const std::string& topic : topics) {
+    call->api.publisher.FindPartitions(
+        topic, [self = shared_from_this(), topic](absl::StatusOr<int32_t> count) {
+          if (count.ok()) {
+            self->partitions[topic] = *count;
+          } else if (self->failure.ok()) {
+            self->failure = count.status();
+          }
+          if (--self->waiting != 0 || self->answered) return;
+          if (absl::IsNotFound(self->failure)) {
+            FieldFaults faults;
+            for (const NewEvent& event : self->events) {
+              if (self->partitions.contains(event.topic)) continue;
+              faults.push_back(
+                  {event.pointer + "/type",
+                   absl::StrCat("has no topic: create ", event.topic,
+                                " in Kafka, or switch api.create_topics on")});
+            }
+            return self->Fail(std::move(faults));
+          }
+          if (!self->failure.ok()) return self->Answer(ProblemFromStatus(self->failure));
+          self->AppendAll();
+        });
+  }
+}
+
+void Publishing::AppendAll() {
+  waiting = events.size();
+  for (size_t i = 0; i < events.size(); ++i) {
+    NewEvent& event = events[i];
+    event.partition = KeyGroupOf(event.tenant, 0, partitions[event.topic]);
+    AppendRecord record;
+    record.topic = event.topic;
+    record.partition = event.partition;
+    record.key = event.tenant;
+    record.value = std::move(event.data);
+    record.headers.emplace_back("tenant", event.tenant);
+    if (event.department) record.headers.emplace_back("department", *event.department);
+    record.headers.emplace_back("id", event.id);
+    record.headers.emplace_back("time", event.time);
+    const absl::Status taken = call->api.publisher.Append(
+        std::move(record), [self = shared_from_this(), i](absl::StatusOr<int64_t> offset) {
+          if (offset.ok()) self->events[i].offset = *offset;
+          self->OneDone(offset.status());
+        });
+    if (!taken.ok()) OneDone(taken);
+  }
+}
+
+void Publishing::OneDone(absl::Status status) {
+  if (failure.ok()) failure = std::move(status);
+  if (--waiting != 0 || answered) return;
+  if (!failure.ok()) return Answer(NotAcknowledged());
+  JsonValue rows = JsonValue::MakeArray();
+  for (const NewEvent& event : events) {
+    rows.Append(JsonValue::MakeObject({{"id", event.id},
+                                       {"topic", event.topic},
+                                       {"partition", event.partition},
+                                       {"offset", event.offset}}));
+  }
+  Answer(JsonResponse(202, JsonValue::MakeObject({{"data", std::move(rows)}})));
+}
+
+void Publish(CallPtr call) { std::make_shared<Publishing>(std::move(call))->Start(); }
+
+}  // namespace
+
+void AddEventRoutes(const ApiParts& parts, Router* router) {
+  router->Add({.method = HttpMethod::kPost,
+               .path = "/v1/events",
+               .scope = RequiredScope::kPublisher,
+               .handler = Handle(parts, Publish),
+               .operation_id = "publishEvents",
+               .summary = "Publish one event or an array of them; answers when all are stored",
+               .body_bytes_max = kBodyBytesMax,
+               .request_schema = "EventsInput",
+               .response_schema = "EventsPublished",
+               .success_status = 202});
+}
+
+}  // namespace postrider::api

@@ -1,0 +1,107 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
+#include "api/internal/parts.h"
+#include "api/problem.h"
+#include "api/request.h"
+#include "api/router.h"
+#include "core/json/json.h"
+#include "core/postgres/transaction.h"
+
+namespace postrider::api {
+
+// One request on its way through the database: holds the request, the transaction and the answer
+// that is owed. Callbacks keep it by shared_ptr; its transaction is rolled back when it goes.
+//
+// Threads: the loop's.
+class Call : public std::enable_shared_from_this<Call> {
+ public:
+  Call(const ApiParts& parts, Request the_request, Respond respond)
+      : api(parts), request(std::move(the_request)), respond_(std::move(respond)) {}
+
+  // Begins the transaction, then `body` runs; if there is no beginning, answers.
+  void InTransaction(TransactionOptions options, absl::AnyInvocable<void() &&> body) {
+    Transaction::Begin(api.pool, std::move(options),
+                       [call = shared_from_this(),
+                        body = std::move(body)](absl::StatusOr<Transaction> begun) mutable {
+                         if (!begun.ok()) return call->Fail(Away(begun.status()));
+                         call->tx_.emplace(*std::move(begun));
+                         std::move(body)();
+                       });
+  }
+  Transaction& tx() { return *tx_; }
+
+  // Commits, then answers.
+  void Commit(Response response) {
+    tx_->Commit([call = shared_from_this(),
+                 response = std::move(response)](absl::Status committed) mutable {
+      if (!committed.ok()) return call->Fail(committed);
+      call->Answer(std::move(response));
+    });
+  }
+  // Each answers and is the last call.
+  void Answer(Response response) { std::move(respond_)(std::move(response)); }
+  void Fail(const absl::Status& status) { Answer(ProblemFromStatus(status)); }
+  void Fail(const subscriptions::FieldFaults& faults) { Answer(ProblemFromFaults(faults)); }
+
+  // A repository's callback: `next` gets the value; a failure is answered.
+  template <typename T, typename Next>
+  auto Then(Next next) {
+    return [call = shared_from_this(), next = std::move(next)](absl::StatusOr<T> result) mutable {
+      if (!result.ok()) return call->Fail(result.status());
+      next(*std::move(result));
+    };
+  }
+  // The same for one without a value.
+  template <typename Next>
+  auto ThenPlain(Next next) {
+    return [call = shared_from_this(), next = std::move(next)](absl::Status result) mutable {
+      if (!result.ok()) return call->Fail(result);
+      next();
+    };
+  }
+
+  const ApiParts& api;
+  Request request;
+
+ private:
+  // No connection, for whatever reason, is a 503.
+  static absl::Status Away(const absl::Status& status) {
+    return absl::UnavailableError(status.message());
+  }
+
+  Respond respond_;
+  absl::optional<Transaction> tx_;
+};
+
+using CallPtr = std::shared_ptr<Call>;
+
+// A handler that takes a Call.
+inline Handler Handle(const ApiParts& api, void (*function)(CallPtr)) {
+  return [&api, function](Request request, Respond respond) {
+    function(std::make_shared<Call>(api, std::move(request), std::move(respond)));
+  };
+}
+
+Response JsonResponse(int status, const JsonValue& document);
+inline Response NoContent() {
+  Response response;
+  response.status = 204;
+  return response;
+}
+
+// "g<generation>": the ETag of a resource that has one.
+void SetETag(uint64_t generation, Response* response);
+// Whether If-Match, when there is one, names this generation. Else the caller answers
+// PreconditionFailed().
+bool IfMatches(const Request& request, uint64_t generation);
+Response PreconditionFailed();
+
+}  // namespace postrider::api

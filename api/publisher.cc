@@ -1,0 +1,217 @@
+#include "api/publisher.h"
+
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "core/postgres/transaction.h"
+#include "subscriptions/registry/repository.h"
+
+namespace postrider::api {
+namespace {
+
+constexpr size_t kTopicNameMax = 249;
+constexpr size_t kTypesKnownMax = 10'000;
+constexpr std::chrono::seconds kAskTimeout{5};
+
+using TopicDone = absl::AnyInvocable<void(absl::StatusOr<int32_t>) &&>;
+using TypesDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<std::string>>) &&>;
+
+// Asks the log about one topic, making it when it may. Blocks.
+absl::StatusOr<int32_t> AskPartitions(Log& log, const PublishOptions& options,
+                                      const std::string& topic) {
+  absl::StatusOr<int32_t> count = log.Partitions(topic, kAskTimeout);
+  if (!absl::IsNotFound(count.status()) || !options.create_topics) return count;
+  TopicSpec spec;
+  spec.name = topic;
+  spec.partitions = options.partitions;
+  spec.replication = options.replication;
+  const absl::Status made = log.EnsureTopics({spec}, kAskTimeout);
+  // Somebody else may have made it meanwhile, in another shape.
+  if (!made.ok() && !absl::IsFailedPrecondition(made)) return made;
+  return log.Partitions(topic, kAskTimeout);
+}
+
+// Looks types up one after another.
+struct TypeSearch : std::enable_shared_from_this<TypeSearch> {
+  std::vector<std::string> types;
+  size_t next = 0;
+  std::vector<std::string> missing;
+  absl::optional<Transaction> tx;
+  absl::AnyInvocable<void(const std::string&)> found;
+  TypesDone done;
+
+  void Step() {
+    if (next == types.size()) return std::move(done)(std::move(missing));
+    subscriptions::GetEventType(
+        *tx, types[next],
+        [self = shared_from_this()](absl::StatusOr<subscriptions::EventType> type) {
+          if (type.ok()) {
+            self->found(self->types[self->next]);
+          } else if (absl::IsNotFound(type.status())) {
+            self->missing.push_back(self->types[self->next]);
+          } else {
+            return std::move(self->done)(type.status());
+          }
+          ++self->next;
+          self->Step();
+        });
+  }
+};
+
+}  // namespace
+
+struct Publisher::Impl {
+  Impl(EventLoop& event_loop, Log& the_log, Pool& the_pool, PublishOptions publish_options)
+      : loop(event_loop), log(the_log), pool(the_pool), options(std::move(publish_options)) {}
+
+  struct KnownTopic {
+    int32_t partitions = 0;
+    MonotonicTime until;
+  };
+
+  void Ask();
+  void Answer(const std::string& topic, absl::StatusOr<int32_t> count);
+
+  EventLoop& loop;
+  Log& log;
+  Pool& pool;
+  const PublishOptions options;
+  std::unique_ptr<LogProducer> producer;
+  // The loop's thread only.
+  absl::flat_hash_map<std::string, MonotonicTime> types;
+  absl::flat_hash_map<std::string, KnownTopic> topics;
+  absl::flat_hash_map<std::string, std::vector<TopicDone>> waiting;
+
+  // Answers that are posted when this is false find nobody.
+  const std::shared_ptr<bool> alive = std::make_shared<bool>(true);
+  absl::Mutex mutex;
+  std::deque<std::string> questions ABSL_GUARDED_BY(mutex);
+  bool closed ABSL_GUARDED_BY(mutex) = false;
+  std::thread asker;
+};
+
+void Publisher::Impl::Ask() {
+  for (;;) {
+    std::string topic;
+    {
+      absl::MutexLock lock(&mutex);
+      mutex.Await(absl::Condition(
+          +[](Impl* impl) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+            return impl->closed || !impl->questions.empty();
+          },
+          this));
+      if (closed) return;
+      topic = std::move(questions.front());
+      questions.pop_front();
+    }
+    absl::StatusOr<int32_t> count = AskPartitions(log, options, topic);
+    EventLoop::Callback answer = [this, alive = alive, topic, count = std::move(count)]() mutable {
+      if (*alive) Answer(topic, std::move(count));
+    };
+    // The loop is full: those who wait have a deadline, and the next question tries again.
+    if (!loop.Post(std::move(answer))) answer = nullptr;
+  }
+}
+
+void Publisher::Impl::Answer(const std::string& topic, absl::StatusOr<int32_t> count) {
+  if (count.ok()) topics[topic] = {*count, loop.clock().Now() + kTopicBelievedFor};
+  std::vector<TopicDone> who = std::move(waiting[topic]);
+  waiting.erase(topic);
+  for (TopicDone& done : who) std::move(done)(count);
+}
+
+Publisher::Publisher(EventLoop& loop, Log& log, Pool& pool, PublishOptions options)
+    : impl_(std::make_unique<Impl>(loop, log, pool, std::move(options))) {
+  impl_->asker = std::thread([impl = impl_.get()] { impl->Ask(); });
+}
+
+Publisher::~Publisher() {
+  *impl_->alive = false;
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    impl_->closed = true;
+  }
+  impl_->asker.join();
+  impl_->producer.reset();
+}
+
+const PublishOptions& Publisher::options() const { return impl_->options; }
+
+absl::StatusOr<std::string> Publisher::TopicOf(absl::string_view type) const {
+  std::string topic = absl::StrCat(impl_->options.topic_prefix, type);
+  if (absl::StartsWith(topic, impl_->options.own_prefix)) {
+    return absl::InvalidArgumentError("names a topic of Postrider's own");
+  }
+  if (topic.size() > kTopicNameMax || topic == "." || topic == "..") {
+    return absl::InvalidArgumentError("makes no name that a Kafka topic can have");
+  }
+  return topic;
+}
+
+void Publisher::FindUnregistered(std::vector<std::string> types, TypesDone done) {
+  auto search = std::make_shared<TypeSearch>();
+  const MonotonicTime now = impl_->loop.clock().Now();
+  for (std::string& type : types) {
+    const auto known = impl_->types.find(type);
+    if (known == impl_->types.end() || known->second <= now) {
+      search->types.push_back(std::move(type));
+    }
+  }
+  if (search->types.empty()) return std::move(done)(std::vector<std::string>());
+  search->found = [impl = impl_.get(), until = now + kTypeBelievedFor](const std::string& type) {
+    if (impl->types.size() >= kTypesKnownMax) impl->types.clear();
+    impl->types[type] = until;
+  };
+  search->done = std::move(done);
+  TransactionOptions options;
+  options.access = TransactionOptions::Access::kReadOnly;
+  Transaction::Begin(impl_->pool, options, [search](absl::StatusOr<Transaction> begun) {
+    if (!begun.ok()) {
+      return std::move(search->done)(absl::UnavailableError(begun.status().message()));
+    }
+    search->tx.emplace(*std::move(begun));
+    search->Step();
+  });
+}
+
+void Publisher::FindPartitions(const std::string& topic, TopicDone done) {
+  const auto known = impl_->topics.find(topic);
+  if (known != impl_->topics.end() && impl_->loop.clock().Now() < known->second.until) {
+    return std::move(done)(known->second.partitions);
+  }
+  if (impl_->waiting.size() >= kTopicsAskedMax && !impl_->waiting.contains(topic)) {
+    return std::move(done)(absl::ResourceExhaustedError("api: too many topics are asked for"));
+  }
+  impl_->waiting[topic].push_back(std::move(done));
+  // Asked again even when somebody waits already: an answer may have found the loop full.
+  absl::MutexLock lock(&impl_->mutex);
+  if (impl_->questions.size() < kTopicsAskedMax) impl_->questions.push_back(topic);
+}
+
+absl::Status Publisher::Append(AppendRecord record, LogProducer::AppendDone done) {
+  if (!impl_->producer) {
+    absl::StatusOr<std::unique_ptr<LogProducer>> opened =
+        impl_->log.OpenProducer(impl_->loop, impl_->options.producer);
+    if (!opened.ok()) return absl::UnavailableError(opened.status().message());
+    impl_->producer = *std::move(opened);
+  }
+  const std::string topic = record.topic;
+  LogProducer::AppendDone forget = [impl = impl_.get(), alive = impl_->alive, topic,
+                                    done = std::move(done)](absl::StatusOr<int64_t> offset) mutable {
+    // The topic may have been made anew with other partitions.
+    if (!offset.ok() && *alive) impl->topics.erase(topic);
+    std::move(done)(std::move(offset));
+  };
+  if (!impl_->producer->Append(std::move(record), std::move(forget))) {
+    return absl::ResourceExhaustedError("api: the producer's queue is full");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace postrider::api

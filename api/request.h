@@ -1,0 +1,59 @@
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "subscriptions/registry/api_key.h"
+#include "subscriptions/registry/ids.h"
+
+namespace postrider::api {
+
+enum class HttpMethod { kGet, kHead, kPost, kPut, kPatch, kDelete };
+
+absl::string_view HttpMethodName(HttpMethod method);
+absl::optional<HttpMethod> ParseHttpMethod(absl::string_view name);
+
+// Who asks: what the request's key says.
+struct Principal {
+  std::string key_id;  // empty: nobody
+  subscriptions::KeyScope scope = subscriptions::KeyScope::kCustomer;
+  subscriptions::CustomerId customer;    // of scope customer
+  std::vector<std::string> event_types;  // patterns; of scope publisher
+  std::vector<std::string> tenants;      // or "*"; of scope publisher
+};
+
+// One request, read whole. Names of headers are lower case; the path's parameters and the query are
+// percent-decoded.
+struct Request {
+  HttpMethod method = HttpMethod::kGet;
+  std::string path;                 // as it was sent, without the query
+  std::vector<std::string> params;  // the values of the route's {names}, in their order
+  std::vector<std::pair<std::string, std::string>> query;
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+  std::string remote_address;  // the peer's, without its port
+  Principal principal;
+
+  // The first header or query parameter of that name; null when there is none.
+  const std::string* Header(absl::string_view name) const;
+  const std::string* Query(absl::string_view name) const;
+};
+
+struct Response {
+  int status = 200;
+  std::vector<std::pair<std::string, std::string>> headers;
+  std::string body;
+  // Of the body; left out when there is none.
+  std::string content_type = "application/json";
+};
+
+// Answers a request: called once, from any thread. When it is destroyed without, the client gets
+// 503.
+using Respond = absl::AnyInvocable<void(Response) &&>;
+
+}  // namespace postrider::api
