@@ -1,1 +1,584 @@
-int main() { return 0; }
+// The command line of postrider. It builds the real parts (log, database, sink, clock) and hands
+// them to the roles; nothing else does.
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
+#include "api/api_key.h"
+#include "api/api_role.h"
+#include "api/probes.h"
+#include "api/server.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "core/base/log.h"
+#include "core/base/metrics.h"
+#include "core/base/options.h"
+#include "core/base/status_macros.h"
+#include "core/crypto/key_ring.h"
+#include "core/crypto/random.h"
+#include "core/http/address_guard.h"
+#include "core/http/resolver.h"
+#include "core/kafka/kafka_log.h"
+#include "core/postgres/url.h"
+#include "delivery/worker_role.h"
+#include "dlq/indexer_role.h"
+#include "dlq/letters/dead_letter_log.h"
+#include "dlq/reports/report_record.h"
+#include "migrations/database_options.h"
+#include "migrations/runner.h"
+#include "subscriptions/dispatch/dispatch_record.h"
+#include "subscriptions/matching/matcher_role.h"
+#include "subscriptions/registry/repository.h"
+#include "subscriptions/registry/snapshot_loader.h"
+
+extern char** environ;
+
+namespace postrider {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+struct ProgramOptions {
+  std::vector<std::string> roles = {"api", "matcher", "worker", "indexer"};
+  std::string data_dir = "./postrider-data";
+  std::string key_file;
+  std::string log_level = "info";
+  milliseconds startup_timeout{60'000};
+
+  DatabaseOptions database;
+  KafkaOptions kafka;
+  AddressRulesOptions network;
+  subscriptions::SnapshotLoaderOptions snapshot;
+  subscriptions::MatcherOptions matcher;
+  delivery::WorkerOptions worker;
+  dlq::IndexerOptions indexer;
+  api::ApiOptions api;
+  std::string probes_listen = "127.0.0.1:9090";
+
+  void Register(Options& options) {
+    options.AddList("roles", &roles,
+                    "What this process does: any of api, matcher, worker, indexer.");
+    options.Add("data_dir", &data_dir,
+                "Where a process keeps its last snapshot; made when it is missing.");
+    options.Add("secrets.key_file", &key_file,
+                "The master keys that secrets are sealed with: lines `keyid:base64 of 32 bytes`, "
+                "the first one seals; readable by its owner only.");
+    options.AddChoice("log.level", &log_level, {"debug", "info", "warn", "error"},
+                      "The least level of log lines.");
+    options.AddDuration("startup_timeout", &startup_timeout, milliseconds(1'000),
+                        std::chrono::hours(24),
+                        "How long a start waits for Kafka before the process gives up.");
+    database.Register(options);
+    kafka.Register(options);
+    network.Register(options);
+    snapshot.Register(options);
+    matcher.Register(options);
+    worker.Register(options);
+    indexer.Register(options);
+    api.Register(options);
+    options.Add("probes.listen", &probes_listen,
+                "Where /healthz, /readyz and /metrics are served, as address:port; port 0 takes a "
+                "free one.");
+  }
+
+  bool Has(absl::string_view role) const {
+    for (const std::string& mine : roles) {
+      if (mine == role) return true;
+    }
+    return false;
+  }
+
+  absl::Status Check() const {
+    if (roles.empty()) return absl::InvalidArgumentError("option roles: name at least one role");
+    for (const std::string& role : roles) {
+      if (role != "api" && role != "matcher" && role != "worker" && role != "indexer") {
+        return absl::InvalidArgumentError(absl::StrCat(
+            "option roles: \"", role, "\" is none of api, matcher, worker, indexer"));
+      }
+    }
+    return absl::OkStatus();
+  }
+};
+
+int Fail(const absl::Status& status, int code = kExitFailure) {
+  std::fprintf(stderr, "postrider: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+absl::Status LoadOptions(Options& options, const std::string& config_file,
+                         const std::vector<std::string>& flags) {
+  std::string file = config_file;
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    environment.emplace_back(*entry);
+    const absl::string_view text(*entry);
+    constexpr absl::string_view kConfig = "POSTRIDER_CONFIG=";
+    if (file.empty() && text.substr(0, kConfig.size()) == kConfig) {
+      file = std::string(text.substr(kConfig.size()));
+    }
+  }
+  if (!file.empty()) RETURN_IF_ERROR(options.LoadYamlFile(file));
+  RETURN_IF_ERROR(options.LoadEnvironment(environment));
+  return options.LoadFlags(flags);
+}
+
+absl::StatusOr<KeyRing> LoadKeys(const ProgramOptions& options) {
+  if (options.key_file.empty()) {
+    return absl::InvalidArgumentError(
+        "option secrets.key_file: name a file with a line `keyid:base64 of 32 random bytes`, "
+        "readable by its owner only; secrets are sealed with it");
+  }
+  return KeyRing::Load(options.key_file);
+}
+
+// Our own listeners, brokers and database are never receivers. Names among them are left to
+// network.deny: they may resolve to something else tomorrow.
+void AddOwnAddress(const std::string& host_port, AddressRulesOptions* network) {
+  const size_t colon = host_port.rfind(':');
+  if (colon == std::string::npos) return;
+  const absl::optional<IpAddress> address = IpAddress::Parse(host_port.substr(0, colon));
+  const int port = std::atoi(host_port.c_str() + colon + 1);
+  if (address && port > 0 && port <= 65'535) {
+    network->own.emplace_back(*address, static_cast<uint16_t>(port));
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
+    const ProgramOptions& options) {
+  AddressRulesOptions network = options.network;
+  for (absl::string_view broker : absl::StrSplit(options.kafka.brokers, ',')) {
+    AddOwnAddress(std::string(broker), &network);
+  }
+  AddOwnAddress(options.api.listen, &network);
+  AddOwnAddress(options.probes_listen, &network);
+  for (const std::string* url : {&options.database.api_url, &options.database.reader_url}) {
+    const absl::StatusOr<DatabaseUrl> parsed = DatabaseUrl::Parse(*url);
+    if (parsed.ok()) AddOwnAddress(parsed->hosts, &network);
+  }
+  return AddressRules::Create(network);
+}
+
+// The topics that the roles of this process need.
+std::vector<TopicSpec> OwnTopics(const ProgramOptions& options) {
+  constexpr int16_t kReplication = 3;
+  subscriptions::MatcherTarget target;
+  target.topic_prefix = options.kafka.prefix;
+  target.pool = options.worker.pool;
+  target.key_groups = static_cast<int32_t>(options.worker.key_groups);
+  std::vector<TopicSpec> topics = subscriptions::MatcherRole::Topics(target, kReplication);
+  topics.push_back(dlq::DeadLetterTopic(options.kafka.prefix, kReplication));
+  topics.push_back(dlq::ReportTopic(options.kafka.prefix, kReplication));
+  return topics;
+}
+
+// A process that serves: the parts, the roles, and the loop of the main thread that the snapshot
+// loader and the signals live on.
+//
+//   starting --Kafka answers, first snapshot--> serving --first signal--> draining --done--> end
+//                                                  second signal: the end at once
+class Service {
+ public:
+  explicit Service(ProgramOptions options)
+      : options_(std::move(options)), snapshot_options_(options_.snapshot) {}
+
+  int Run() {
+    if (absl::Status status = Prepare(); !status.ok()) {
+      POSTRIDER_LOG(kError, "cannot start", {"why", status.message()});
+      return Fail(status);
+    }
+    loop_->Run();
+    if (failure_.ok()) return 0;
+    POSTRIDER_LOG(kError, "stopped", {"why", failure_.message()});
+    return Fail(failure_);
+  }
+
+ private:
+  bool NeedsSnapshot() const { return options_.Has("matcher") || options_.Has("worker"); }
+
+  absl::Status Prepare() {
+    RETURN_IF_ERROR(WatchSignals());
+    RETURN_IF_ERROR(options_.database.Complete());
+    ASSIGN_OR_RETURN(KeyRing keys, LoadKeys(options_));
+    keys_ = std::make_unique<KeyRing>(std::move(keys));
+    ASSIGN_OR_RETURN(rules_, MakeAddressRules(options_));
+    if (::mkdir(options_.data_dir.c_str(), 0700) != 0 && errno != EEXIST) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("option data_dir: cannot make ", options_.data_dir));
+    }
+    RaiseFileLimit();
+    ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
+    RETURN_IF_ERROR(loop_->Watch(signal_fd_, kFdReadable, [this](uint32_t) { OnSignal(); }));
+    ASSIGN_OR_RETURN(log_, KafkaLog::Open(options_.kafka, clock_, metrics_));
+    api::ServerOptions probes;
+    probes.listen = options_.probes_listen;
+    probes.connections_max = 64;
+    ASSIGN_OR_RETURN(probes_, api::Server::Start(
+                                  *loop_, api::MakeProbes(metrics_, [this] { return Ready(); }),
+                                  probes, metrics_, "probes", nullptr));
+    POSTRIDER_LOG(kInfo, "probes listen", {"port", probes_->port()});
+    resolver_ = CreateSystemResolver(SystemResolverOptions(), clock_, metrics_);
+
+    // A database of another schema is refused at once; one that does not answer is waited for, and
+    // meanwhile matching and delivery go on from the snapshot's file.
+    if (absl::Status version = CheckVersion(options_.database.reader_url);
+        absl::IsFailedPrecondition(version)) {
+      return version;
+    }
+    RETURN_IF_ERROR(WaitForLog());
+    if (options_.Has("indexer")) RETURN_IF_ERROR(StartIndexer());
+    if (options_.Has("api")) RETURN_IF_ERROR(StartApi());
+    if (NeedsSnapshot()) StartLoader();
+    return absl::OkStatus();
+  }
+
+  absl::Status WatchSignals() {
+    sigset_t signals;
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGINT);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+    ::signal(SIGPIPE, SIG_IGN);
+    signal_fd_ = ::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (signal_fd_ < 0) return absl::InternalError("cannot watch signals");
+    return absl::OkStatus();
+  }
+
+  // Every receiver kept alive is a file descriptor.
+  static void RaiseFileLimit() {
+    rlimit limit{};
+    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+    limit.rlim_cur = limit.rlim_max;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    constexpr rlim_t kWanted = 16'384;
+    if (limit.rlim_cur < kWanted) {
+      POSTRIDER_LOG(kWarn, "few file descriptors", {"limit", static_cast<uint64_t>(limit.rlim_cur)},
+                    {"wanted", static_cast<uint64_t>(kWanted)});
+    }
+  }
+
+  absl::Status WaitForLog() {
+    const MonotonicTime until = clock_.Now() + options_.startup_timeout;
+    while (true) {
+      const auto left = std::chrono::duration_cast<milliseconds>(until - clock_.Now());
+      absl::Status status = log_->EnsureTopics(
+          OwnTopics(options_), std::max(milliseconds(1'000), std::min(left, milliseconds(30'000))));
+      if (status.ok()) return status;
+      const bool retry = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      if (!retry || clock_.Now() >= until) return status;
+      POSTRIDER_LOG(kWarn, "waiting for kafka", {"why", status.message()});
+      // Serves the probes and the signals meanwhile.
+      loop_->RunOnce(milliseconds(200));
+      if (stopping_) return absl::CancelledError("stopped while waiting for kafka");
+    }
+  }
+
+  ConnectionOptions Database(const std::string& url, std::string check_sql) const {
+    ConnectionOptions connection;
+    connection.url = url;
+    connection.application_name = absl::StrCat("postrider ", absl::StrJoin(options_.roles, ","));
+    connection.check_sql = std::move(check_sql);
+    return connection;
+  }
+
+  absl::Status StartIndexer() {
+    ASSIGN_OR_RETURN(indexer_, dlq::IndexerRole::Start(
+                                   *log_, clock_, metrics_, options_.indexer, options_.kafka.prefix,
+                                   Database(options_.database.indexer_url, VersionCheckSql())));
+    return absl::OkStatus();
+  }
+
+  absl::Status StartApi() {
+    const api::ApiRoleParts parts{*log_, clock_, metrics_, *keys_};
+    api::PublishOptions publish;
+    publish.topic_prefix = options_.matcher.decoder.topic_prefix;
+    publish.own_prefix = options_.kafka.prefix;
+    publish.event_bytes_max = options_.matcher.decoder.bytes_max;
+    ASSIGN_OR_RETURN(api_, api::ApiRole::Start(
+                               parts, options_.api,
+                               Database(options_.database.api_url, ApiRoleCheckSql()), publish,
+                               rules_));
+    POSTRIDER_LOG(kInfo, "api listens", {"port", api_->port()});
+    return absl::OkStatus();
+  }
+
+  void StartLoader() {
+    snapshot_options_.file = absl::StrCat(options_.data_dir, "/snapshot");
+    uint64_t seed = 0;
+    FillRandom(&seed, sizeof seed);
+    loader_ = std::make_unique<subscriptions::SnapshotLoader>(
+        *loop_, Database(options_.database.reader_url, VersionCheckSql()), snapshot_options_,
+        metrics_, seed, [this](std::shared_ptr<const subscriptions::Snapshot> snapshot) {
+          OnSnapshot(std::move(snapshot));
+        });
+  }
+
+  void OnSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot) {
+    snapshot_confirmed_ms_ = MillisSinceEpoch(snapshot->confirmed_at());
+    if (!roles_started_ && !stopping_) {
+      roles_started_ = true;
+      if (absl::Status status = StartStreams(snapshot); !status.ok()) {
+        failure_ = std::move(status);
+        return loop_->Stop();
+      }
+    }
+    if (matcher_ != nullptr) matcher_->SetSnapshot(snapshot);
+    if (worker_ != nullptr) worker_->SetSnapshot(snapshot);
+  }
+
+  absl::Status StartStreams(const std::shared_ptr<const subscriptions::Snapshot>& snapshot) {
+    if (options_.Has("worker")) {
+      const delivery::WorkerParts parts{*log_, clock_, metrics_, *keys_, *resolver_};
+      ASSIGN_OR_RETURN(worker_, delivery::WorkerRole::Start(
+                                    parts, options_.worker, options_.kafka.prefix,
+                                    snapshot_options_.age_max, rules_, snapshot));
+    }
+    if (options_.Has("matcher")) {
+      subscriptions::MatcherTarget target;
+      target.topic_prefix = options_.kafka.prefix;
+      target.pool = options_.worker.pool;
+      target.key_groups = static_cast<int32_t>(options_.worker.key_groups);
+      ASSIGN_OR_RETURN(matcher_, subscriptions::MatcherRole::Start(
+                                     *log_, clock_, metrics_, options_.matcher, target,
+                                     snapshot_options_.age_max));
+    }
+    return absl::OkStatus();
+  }
+
+  // Ready: every role of this process is at work, with a snapshot that may be used.
+  std::vector<api::Readiness> Ready() {
+    std::vector<api::Readiness> parts;
+    parts.push_back({"running", stopping_ ? absl::UnavailableError("the process is stopping")
+                                          : absl::OkStatus()});
+    if (NeedsSnapshot()) parts.push_back({"snapshot", SnapshotStatus()});
+    if (options_.Has("worker")) parts.push_back({"worker", StatusOf(worker_.get())});
+    if (options_.Has("matcher")) parts.push_back({"matcher", StatusOf(matcher_.get())});
+    if (options_.Has("indexer")) parts.push_back({"indexer", StatusOf(indexer_.get())});
+    if (options_.Has("api")) {
+      parts.push_back({"api", api_ != nullptr
+                                  ? api_->health()
+                                  : absl::UnavailableError("it has not started")});
+    }
+    return parts;
+  }
+
+  absl::Status SnapshotStatus() const {
+    const auto age = milliseconds(MillisSinceEpoch(clock_.Wall()) - snapshot_confirmed_ms_);
+    if (snapshot_confirmed_ms_ > 0 && age <= snapshot_options_.age_max) return absl::OkStatus();
+    return absl::UnavailableError("there is no snapshot of the database that is young enough");
+  }
+
+  template <typename Role>
+  static absl::Status StatusOf(const Role* role) {
+    if (role == nullptr) return absl::UnavailableError("it has not started");
+    const JobStatus status = role->status();
+    if (!status.log_reachable) return absl::UnavailableError("Kafka does not answer");
+    if (status.shards_assigned < status.shards) {
+      return absl::UnavailableError(absl::StrCat(status.shards_assigned, " of ", status.shards,
+                                                 " shards have their share of the partitions"));
+    }
+    if (status.tasks_failed > 0) {
+      return absl::UnavailableError(
+          absl::StrCat(status.tasks_failed, " tasks have failed and are being restarted"));
+    }
+    return absl::OkStatus();
+  }
+
+  void OnSignal() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      if (stopping_) {
+        POSTRIDER_LOG(kWarn, "second signal: stopping hard");
+        // What is not committed is repeated by whoever takes over.
+        ::_exit(kExitFailure);
+      }
+      Stop();
+    }
+  }
+
+  void Stop() {
+    stopping_ = true;
+    POSTRIDER_LOG(kInfo, "draining");
+    // From the source to the receivers, so that what is in between still gets out.
+    to_stop_ = 1;
+    const auto part = [this](auto& role) {
+      if (role == nullptr) return;
+      ++to_stop_;
+      role->Stop([this] { PartStopped(); });
+    };
+    part(api_);
+    part(matcher_);
+    part(worker_);
+    part(indexer_);
+    PartStopped();
+  }
+
+  void PartStopped() {
+    if (--to_stop_ > 0) return;
+    POSTRIDER_LOG(kInfo, "stopped");
+    loop_->Stop();
+  }
+
+  ProgramOptions options_;
+  subscriptions::SnapshotLoaderOptions snapshot_options_;
+  SystemClock clock_;
+  Metrics metrics_;
+  int signal_fd_ = -1;
+  std::unique_ptr<KeyRing> keys_;
+  std::shared_ptr<const AddressRules> rules_;
+  std::unique_ptr<EventLoop> loop_;
+  std::unique_ptr<KafkaLog> log_;
+  std::unique_ptr<Resolver> resolver_;
+  std::unique_ptr<api::Server> probes_;
+  std::unique_ptr<dlq::IndexerRole> indexer_;
+  std::unique_ptr<api::ApiRole> api_;
+  std::unique_ptr<delivery::WorkerRole> worker_;
+  std::unique_ptr<subscriptions::MatcherRole> matcher_;
+  std::unique_ptr<subscriptions::SnapshotLoader> loader_;
+  bool roles_started_ = false;
+  int64_t snapshot_confirmed_ms_ = 0;
+  absl::Status failure_;
+  bool stopping_ = false;
+  std::atomic<int> to_stop_{0};
+};
+
+int Serve(const ProgramOptions& options) {
+  POSTRIDER_LOG(kInfo, "postrider starts", {"version", POSTRIDER_VERSION},
+                {"roles", absl::StrJoin(options.roles, ",")});
+  return Service(options).Run();
+}
+
+int RunMigrate(ProgramOptions options) {
+  if (absl::Status status = options.database.Complete(); !status.ok()) return Fail(status);
+  const absl::StatusOr<MigrateReport> report = Migrate(options.database);
+  if (!report.ok()) return Fail(report.status());
+  for (const std::string& name : report->applied) std::printf("applied %s\n", name.c_str());
+  for (const std::string& role : report->roles_created) {
+    std::printf("created role %s\n", role.c_str());
+  }
+  std::printf("the schema is at version %d\n", report->to);
+  return 0;
+}
+
+int CreateKey(ProgramOptions options, const std::string& scope, const std::string& name) {
+  if (scope != "operator") {
+    return Fail(absl::InvalidArgumentError(
+                    "--scope: only operator keys are made here; the others by POST /v1/keys"),
+                kExitUsage);
+  }
+  if (absl::Status status = options.database.Complete(); !status.ok()) return Fail(status);
+  absl::StatusOr<std::unique_ptr<BlockingSession>> session =
+      BlockingSession::Open(options.database.api_url);
+  if (!session.ok()) return Fail(session.status());
+  const api::NewKey made = api::MakeKey();
+  subscriptions::ApiKey key;
+  key.key_id = made.key_id;
+  key.secret_sha256 = made.secret_sha256;
+  key.scope = subscriptions::KeyScope::kOperator;
+  key.name = name;
+  const absl::StatusOr<subscriptions::ApiKey> inserted =
+      subscriptions::InsertKeyBlocking(**session, key);
+  if (!inserted.ok()) return Fail(inserted.status());
+  std::printf("%s\n", made.text.c_str());
+  return 0;
+}
+
+int CheckConfig(ProgramOptions options) {
+  SystemClock clock;
+  Metrics metrics;
+  if (absl::Status status = options.database.Complete(); !status.ok()) return Fail(status);
+  if (const auto keys = LoadKeys(options); !keys.ok()) return Fail(keys.status());
+  if (const auto rules = MakeAddressRules(options); !rules.ok()) return Fail(rules.status());
+  if (const auto log = KafkaLog::Open(options.kafka, clock, metrics); !log.ok()) {
+    return Fail(log.status());
+  }
+  std::printf("the configuration is fine\n");
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("Delivers events from Kafka to customers' HTTP endpoints.", "postrider");
+  app.set_version_flag("--version", std::string("postrider ") + POSTRIDER_VERSION);
+  app.require_subcommand(1);
+  app.footer("Every option of `postrider config reference` may be given as a flag "
+             "(--section.name=value), as POSTRIDER_SECTION__NAME or in the YAML file of --config.");
+  std::string config_file;
+  std::string scope;
+  std::string name;
+
+  const auto add = [&config_file](CLI::App* parent, const std::string& word,
+                                  const std::string& help) {
+    CLI::App* command = parent->add_subcommand(word, help);
+    command->add_option("--config", config_file, "YAML file with options");
+    command->allow_extras();
+    return command;
+  };
+  CLI::App* serve = add(&app, "serve", "Runs the roles of `--roles` (all by default)");
+  CLI::App* migrate = add(&app, "migrate", "Brings the database to this version's schema");
+  CLI::App* keys = app.add_subcommand("keys", "API keys");
+  keys->require_subcommand(1);
+  CLI::App* create = add(keys, "create", "Makes an operator's key and prints it once");
+  create->add_option("--scope", scope, "operator")->required();
+  create->add_option("--name", name, "What it is for");
+  CLI::App* config = app.add_subcommand("config", "The configuration");
+  config->require_subcommand(1);
+  CLI::App* check = add(config, "check", "Says whether the options are valid");
+  CLI::App* reference = add(config, "reference", "Prints every option, as Markdown");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);
+    return code == 0 ? 0 : kExitUsage;
+  }
+
+  Options options;
+  ProgramOptions program;
+  program.Register(options);
+  if (*reference) {
+    std::printf("%s", options.Reference().c_str());
+    return 0;
+  }
+  CLI::App* chosen = nullptr;
+  for (CLI::App* command : {serve, migrate, create, check}) {
+    if (*command) chosen = command;
+  }
+  absl::Status status = LoadOptions(options, config_file, chosen->remaining());
+  if (status.ok()) status = program.Check();
+  if (!status.ok()) return Fail(status, kExitUsage);
+  LogLevel level = LogLevel::kInfo;
+  ParseLogLevel(program.log_level, &level);
+  StartLog(level);
+
+  if (*serve) return Serve(program);
+  if (*migrate) return RunMigrate(program);
+  if (*create) return CreateKey(program, scope, name);
+  return CheckConfig(program);
+}
+
+}  // namespace
+}  // namespace postrider
+
+int main(int argc, char** argv) { return postrider::Main(argc, argv); }
