@@ -578,18 +578,21 @@ class Stage:
 
 
 def table(name, result):
-    """The figures as one table."""
+    """The figures as one table; what is many by name is folded into several lines."""
     rows = []
     for key, value in result.items():
         if key in ("scenario", "checks") or value is None:
             continue
-        if isinstance(value, dict):
-            value = "  ".join(f"{k} {v}" for k, v in value.items())
-        rows.append((key, str(value)))
+        if not isinstance(value, dict):
+            rows.append((key, str(value)))
+            continue
+        parts = [f"{k} {v}" for k, v in value.items()]
+        for at in range(0, len(parts), 8):
+            rows.append((key if at == 0 else "", "  ".join(parts[at:at + 8])))
     for check in result["checks"]:
         mark = "ok" if check["ok"] else ("FAILED" if check["fatal"] else "MISSED")
         rows.append((mark, check["what"] + (f": {check['otherwise']}" if not check["ok"] else "")))
     width = max(len(key) for key, _ in rows)
-    line = "-" * (width + 2 + max(len(value) for _, value in rows))
+    line = "-" * min(100, width + 2 + max(len(value) for _, value in rows))
     return "\n".join([f"scenario {name}", line,
                       *(f"{key:<{width}}  {value}" for key, value in rows), line])
