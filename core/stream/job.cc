@@ -1,0 +1,192 @@
+#include "core/stream/job.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "core/base/check.h"
+#include "core/base/event_loop.h"
+#include "core/base/log.h"
+#include "core/stream/shard.h"
+
+namespace postrider {
+namespace {
+
+constexpr std::chrono::milliseconds kStatusInterval{200};
+constexpr size_t kThreadNameMax = 15;
+
+uint64_t TrueSeed() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device();
+}
+
+// What a shard's thread tells to others.
+struct SharedStatus {
+  std::atomic<bool> assigned{false};
+  std::atomic<int64_t> tasks_running{0};
+  std::atomic<int64_t> tasks_failed{0};
+  std::atomic<bool> reachable{true};
+  std::atomic<int64_t> oldest_commit{0};
+};
+
+class JobImpl final : public Job {
+ public:
+  JobImpl(Log& log, const Clock& clock, Metrics& metrics, const JobOptions& options,
+          ShardProgramFactory factory)
+      : log_(log),
+        clock_(clock),
+        metrics_(metrics),
+        options_(options),
+        factory_(std::move(factory)) {}
+  ~JobImpl() override {
+    StopHard();
+    for (const auto& runner : runners_) {
+      if (runner->thread.joinable()) runner->thread.join();
+    }
+  }
+
+  absl::Status StartShards();
+
+  void Post(std::function<void(ShardProgram&)> call) override {
+    for (const auto& runner : runners_) {
+      Runner* const target = runner.get();
+      EventLoop::Callback posted = [target, call] {
+        if (target->shard != nullptr) call(target->shard->program());
+      };
+      if (!target->loop->Post(std::move(posted))) {
+        POSTRIDER_LOG(kError, "a shard does not take calls", {"job", options_.name},
+                      {"shard", target->index});
+      }
+    }
+  }
+
+  JobStatus status() const override {
+    JobStatus all;
+    all.oldest_commit = MonotonicTime::max();
+    for (const auto& runner : runners_) {
+      ++all.shards;
+      all.shards_assigned += runner->status.assigned.load() ? 1 : 0;
+      all.tasks_running += runner->status.tasks_running.load();
+      all.tasks_failed += runner->status.tasks_failed.load();
+      all.log_reachable = all.log_reachable && runner->status.reachable.load();
+      all.oldest_commit =
+          std::min(all.oldest_commit, MonotonicTime(Duration(runner->status.oldest_commit.load())));
+    }
+    return all;
+  }
+
+  void Stop(std::function<void()> done) override {
+    POSTRIDER_CHECK(!stopped_);
+    stopped_ = std::move(done);
+    for (const auto& runner : runners_) {
+      Runner* const target = runner.get();
+      EventLoop::Callback stop = [this, target] {
+        target->shard->Stop([this, target] {
+          target->loop->Stop();
+          if (running_.fetch_sub(1) == 1 && stopped_) stopped_();
+        });
+      };
+      POSTRIDER_CHECK(target->loop->Post(std::move(stop)));
+    }
+  }
+
+  void StopHard() override {
+    for (const auto& runner : runners_) {
+      if (runner->loop != nullptr) runner->loop->Stop();
+    }
+  }
+
+ private:
+  struct Runner {
+    int index = 0;
+    std::unique_ptr<EventLoop> loop;
+    std::unique_ptr<Shard> shard;  // touched by its thread only
+    SharedStatus status;
+    absl::Notification started;
+    absl::Status start_status;
+    std::thread thread;
+  };
+
+  void Run(Runner& runner);
+  void KeepStatus(Runner& runner);
+
+  Log& log_;
+  const Clock& clock_;
+  Metrics& metrics_;
+  const JobOptions options_;
+  ShardProgramFactory factory_;
+  ShardSiblings siblings_;
+  std::vector<std::unique_ptr<Runner>> runners_;
+  std::atomic<int> running_{0};
+  std::function<void()> stopped_;
+};
+
+// One after the other, so that the factory's calls do not overlap.
+absl::Status JobImpl::StartShards() {
+  for (int index = 0; index < options_.shards; ++index) {
+    auto runner = std::make_unique<Runner>();
+    runner->index = index;
+    absl::StatusOr<std::unique_ptr<EventLoop>> loop = EventLoop::Create(clock_);
+    if (!loop.ok()) return loop.status();
+    runner->loop = *std::move(loop);
+    Runner& started = *runner;
+    runners_.push_back(std::move(runner));
+    running_.fetch_add(1);
+    started.thread = std::thread([this, &started] { Run(started); });
+    started.started.WaitForNotification();
+    if (!started.start_status.ok()) return started.start_status;
+  }
+  return absl::OkStatus();
+}
+
+void JobImpl::Run(Runner& runner) {
+  const std::string name =
+      absl::StrCat(options_.name.substr(0, kThreadNameMax - 3), "-", runner.index);
+  pthread_setname_np(pthread_self(), name.substr(0, kThreadNameMax).c_str());
+  absl::StatusOr<std::unique_ptr<Shard>> shard = Shard::Create(
+      log_, *runner.loop, metrics_, options_, runner.index, TrueSeed(), factory_, &siblings_);
+  if (!shard.ok()) {
+    runner.start_status = shard.status();
+    runner.started.Notify();
+    return;
+  }
+  runner.shard = *std::move(shard);
+  KeepStatus(runner);
+  runner.started.Notify();
+  runner.loop->Run();
+  runner.shard.reset();
+}
+
+void JobImpl::KeepStatus(Runner& runner) {
+  const JobStatus status = runner.shard->status();
+  runner.status.assigned.store(status.shards_assigned > 0);
+  runner.status.tasks_running.store(status.tasks_running);
+  runner.status.tasks_failed.store(status.tasks_failed);
+  runner.status.reachable.store(status.log_reachable);
+  runner.status.oldest_commit.store(status.oldest_commit.time_since_epoch().count());
+  runner.loop->CallAfter(kStatusInterval, [this, &runner] { KeepStatus(runner); });
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Job>> Job::Start(Log& log, const Clock& clock, Metrics& metrics,
+                                                const JobOptions& options,
+                                                ShardProgramFactory factory) {
+  if (options.shards < 1 || options.shards > 64) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", options.name, ": shards = ", options.shards, ", must be 1 to 64"));
+  }
+  auto job = std::make_unique<JobImpl>(log, clock, metrics, options, std::move(factory));
+  if (absl::Status started = job->StartShards(); !started.ok()) return started;
+  return job;
+}
+
+}  // namespace postrider

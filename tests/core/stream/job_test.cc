@@ -1,0 +1,182 @@
+#include "core/stream/job.h"
+
+#include <chrono>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/stream/function.h"
+#include "gtest/gtest.h"
+#include "tests/fakes/memory_log.h"
+
+namespace postrider {
+namespace {
+
+const absl::Duration kPatience = absl::Seconds(20);
+
+// What the functions of all shards have seen.
+class Seen {
+ public:
+  void Record(const TopicPartition& tp, int64_t offset) {
+    absl::MutexLock lock(&mutex_);
+    records_.insert({tp, offset});
+    threads_.insert(std::this_thread::get_id());
+  }
+  bool AwaitRecords(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto enough = [this, count]()
+                            ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return records_.size() >= count; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience);
+  }
+  size_t threads() {
+    absl::MutexLock lock(&mutex_);
+    return threads_.size();
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::set<std::pair<TopicPartition, int64_t>> records_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::thread::id> threads_ ABSL_GUARDED_BY(mutex_);
+};
+
+class CompletingFunction final : public KeyedProcessFunction {
+ public:
+  explicit CompletingFunction(Seen& seen) : seen_(seen) {}
+  absl::Status Open(TaskContext&) override { return absl::OkStatus(); }
+  void OnElement(TaskContext& ctx, const LogRecord& record) override {
+    ctx.Complete(record.offset);
+    seen_.Record(ctx.partition(), record.offset);
+  }
+  void OnTimer(TaskContext&, absl::string_view, uint32_t, MonotonicTime) override {}
+  void OnPartitionEnd(TaskContext&, int64_t) override {}
+  void OnRoom(TaskContext&) override {}
+  void OnResume(TaskContext&) override {}
+  void OnPressure(TaskContext&) override {}
+  void OnDrain(TaskContext&, Drain) override {}
+  size_t in_flight() const override { return 0; }
+  void Close(TaskContext&) override {}
+
+ private:
+  Seen& seen_;
+};
+
+class CompletingProgram final : public ShardProgram {
+ public:
+  explicit CompletingProgram(Seen& seen) : seen_(seen) {}
+  std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
+    return std::make_unique<CompletingFunction>(seen_);
+  }
+
+ private:
+  Seen& seen_;
+};
+
+class JobTest : public ::testing::Test {
+ protected:
+  JobTest() {
+    log_.MakeTopic("t", 4);
+    options_.name = "a-job-with-a-long-name";
+    options_.group.group = "g";
+    options_.group.topics = {"t"};
+    options_.shards = 2;
+    options_.commit_interval = std::chrono::milliseconds(5);
+  }
+  ShardProgramFactory Factory() {
+    return [this](const ShardEnvironment&) {
+      return absl::StatusOr<std::unique_ptr<ShardProgram>>(
+          std::make_unique<CompletingProgram>(seen_));
+    };
+  }
+  void WriteEverywhere(int count) {
+    for (int32_t partition = 0; partition < 4; ++partition) {
+      for (int i = 0; i < count; ++i) log_.Write({"t", partition}, "k", "v");
+    }
+  }
+
+  SystemClock clock_;
+  MemoryLog log_{clock_};
+  Metrics metrics_;
+  Seen seen_;
+  JobOptions options_;
+};
+
+TEST_F(JobTest, ReadsAllPartitionsOnItsShardsThreadsAndCommitsBeforeItIsDone) {
+  WriteEverywhere(50);
+  auto job = *Job::Start(log_, clock_, metrics_, options_, Factory());
+  ASSERT_TRUE(seen_.AwaitRecords(200));
+  WriteEverywhere(50);
+  ASSERT_TRUE(seen_.AwaitRecords(400));
+  EXPECT_GE(seen_.threads(), 1u);
+  EXPECT_EQ(job->status().shards, 2);
+  absl::Notification stopped;
+  job->Stop([&stopped] { stopped.Notify(); });
+  ASSERT_TRUE(stopped.WaitForNotificationWithTimeout(kPatience));
+  for (int32_t partition = 0; partition < 4; ++partition) {
+    EXPECT_EQ(log_.Committed("g", {"t", partition})->offset, 100);
+  }
+  EXPECT_TRUE(log_.Members("g").empty());
+}
+
+TEST_F(JobTest, PostReachesEachShardsProgramOnItsOwnThread) {
+  auto job = *Job::Start(log_, clock_, metrics_, options_, Factory());
+  absl::Mutex mutex;
+  std::set<std::pair<std::thread::id, ShardProgram*>> reached;
+  job->Post([&](ShardProgram& program) {
+    absl::MutexLock lock(&mutex);
+    reached.insert({std::this_thread::get_id(), &program});
+  });
+  {
+    absl::MutexLock lock(&mutex);
+    const auto both = [&reached] { return reached.size() == 2; };
+    EXPECT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&both), kPatience));
+    EXPECT_NE(reached.begin()->first, reached.rbegin()->first);
+  }
+  job.reset();
+}
+
+TEST_F(JobTest, EndsHardWithoutLeavingTheGroup) {
+  auto job = *Job::Start(log_, clock_, metrics_, options_, Factory());
+  job->StopHard();
+  job.reset();
+  EXPECT_EQ(log_.Members("g").size(), 2u);
+}
+
+TEST_F(JobTest, StopHardCutsAStopShort) {
+  log_.SetReachable(false);
+  auto job = *Job::Start(log_, clock_, metrics_, options_, Factory());
+  job->Stop([] {});
+  job->StopHard();
+  job.reset();
+  EXPECT_EQ(log_.Members("g").size(), 2u);
+}
+
+TEST_F(JobTest, FactorysFailureIsItsOwn) {
+  int made = 0;
+  const auto job = Job::Start(
+      log_, clock_, metrics_, options_,
+      [this, &made](const ShardEnvironment& at) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
+        EXPECT_EQ(at.index, made);
+        if (++made == 2) return absl::InvalidArgumentError("no second one");
+        return std::make_unique<CompletingProgram>(seen_);
+      });
+  EXPECT_EQ(job.status(), absl::InvalidArgumentError("no second one"));
+}
+
+TEST_F(JobTest, RefusesANumberOfShardsOutOfRange) {
+  for (const int shards : {0, 65, -1}) {
+    options_.shards = shards;
+    EXPECT_TRUE(
+        absl::IsInvalidArgument(Job::Start(log_, clock_, metrics_, options_, Factory()).status()));
+  }
+}
+
+}  // namespace
+}  // namespace postrider
