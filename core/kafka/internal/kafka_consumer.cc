@@ -86,6 +86,7 @@ bool IsUnreachable(rd_kafka_resp_err_t err) {
   switch (err) {
     case RD_KAFKA_RESP_ERR__TRANSPORT:
     case RD_KAFKA_RESP_ERR__TIMED_OUT:
+    case RD_KAFKA_RESP_ERR__TIMED_OUT_QUEUE:
     case RD_KAFKA_RESP_ERR__WAIT_COORD:
     case RD_KAFKA_RESP_ERR_COORDINATOR_NOT_AVAILABLE:
     case RD_KAFKA_RESP_ERR_NOT_COORDINATOR:
@@ -420,6 +421,8 @@ void KafkaConsumer::AssignReading() {
     rd_kafka_topic_partition_list_add(list.get(), tp.topic.c_str(), tp.partition)->offset =
         position.next >= 0 ? position.next : position.start;
   }
+  assign_wanted_ = false;
+  assign_settling_ = list->cnt > 0;
   const rd_kafka_resp_err_t err = rd_kafka_assign(client_.get(), list.get());
   if (err != RD_KAFKA_RESP_ERR_NO_ERROR) {
     POSTRIDER_LOG(kError, "kafka assign failed", {"group", options_.group},
@@ -436,12 +439,26 @@ void KafkaConsumer::Restart(const TopicPartition& tp, int64_t offset) {
   if (found == positions_.end()) return;
   found->second.reading = true;
   found->second.next = offset;
+  found->second.restarting = true;
+  assign_wanted_ = true;
+}
+
+// Assigns anew what Restart() asked for, once for all of it. Not before the assignment before has
+// settled: librdkafka 2.0.2 stops the process when a partition is to be stopped twice. It has when
+// anything comes from a partition, for these are started only after all were stopped.
+void KafkaConsumer::MaybeAssign() {
   // A revocation that is under way will end all reading anyway.
-  if (!client_awaits_unassign_) AssignReading();
+  if (!assign_wanted_ || assign_settling_ || client_awaits_unassign_) return;
+  if (state_ != State::kReading) return;
+  AssignReading();
+  for (auto& [tp, position] : positions_) position.restarting = false;
 }
 
 void KafkaConsumer::HandleSignals() {
-  if (std::exchange(down_signal_, false)) SetReachable(false);
+  if (std::exchange(down_signal_, false)) {
+    SetReachable(false);
+    queue_is_older_ = true;
+  }
   if (std::exchange(up_signal_, false)) SetReachable(true);
   if (std::exchange(revoked_signal_, false)) HandleRevoked();
   if (!leaving_) return;
@@ -470,6 +487,10 @@ void KafkaConsumer::HandleRevoked() {
     metrics_.lost.Increment();
     fenced_ = true;
     lease_from_.reset();
+    // Mostly because the session ended without an answer; librdkafka's word that all brokers are
+    // down may never come to a member of a group. The next assignment says that they are back.
+    SetReachable(false);
+    queue_is_older_ = true;
   } else {
     metrics_.revoked.Increment();
   }
@@ -558,12 +579,15 @@ size_t KafkaConsumer::Poll(size_t records_max) {
     const MessagePtr message(rd_kafka_consumer_poll(client_.get(), 0));
     HandleSignals();
     RunCommitDones();
+    if (message != nullptr && message->rkt != nullptr) assign_settling_ = false;
     if (message == nullptr) {
       empty = true;
+      queue_is_older_ = false;
       break;
     }
     HandleMessage(*message, &records);
   }
+  MaybeAssign();
   if (state_ == State::kReleasing && outstanding_.empty()) FinishRelease();
   if (state_ == State::kClosing) {
     rd_kafka_queue_poll_callback(closing_queue_.get(), 0);
@@ -599,13 +623,13 @@ void KafkaConsumer::HandleMessage(const rd_kafka_message_t& message, size_t* rec
   }
   if (state_ != State::kReading || message.rkt == nullptr) return;
   Position* position = Find(message);
-  if (position == nullptr || !position->reading) return;
+  if (position == nullptr || !position->reading || position->restarting) return;
   if (message.offset < position->next) {
     metrics_.stale_records.Increment();
     return;
   }
   position->next = message.offset + 1;
-  SetReachable(true);
+  if (!queue_is_older_) SetReachable(true);
 
   LogRecord record;
   record.topic = position->tp.topic;
@@ -637,17 +661,17 @@ void KafkaConsumer::HandlePartitionError(const rd_kafka_message_t& message) {
   Position* position =
       state_ == State::kReading && message.rkt != nullptr ? Find(message) : nullptr;
   if (message.err == RD_KAFKA_RESP_ERR__PARTITION_EOF) {
-    if (position == nullptr || !position->reading) return;
+    if (position == nullptr || !position->reading || position->restarting) return;
     // After a gap at the end (compaction, markers) this is past the last record by more than one.
     if (message.offset < position->next) return;
     position->next = message.offset;
-    SetReachable(true);
+    if (!queue_is_older_) SetReachable(true);
     handler_.OnPartitionEnd(position->tp, message.offset);
     return;
   }
   if (message.err == RD_KAFKA_RESP_ERR__AUTO_OFFSET_RESET ||
       message.err == RD_KAFKA_RESP_ERR_OFFSET_OUT_OF_RANGE) {
-    if (position == nullptr || !position->reading) return;
+    if (position == nullptr || !position->reading || position->restarting) return;
     metrics_.out_of_range.Increment();
     position->reading = false;
     POSTRIDER_LOG(kWarn, "kafka position out of range", {"partition", position->tp.ToString()},

@@ -134,6 +134,8 @@ class KafkaConsumer final : public GroupConsumer {
   bool client_awaits_assign_ = false;
   bool fenced_ = false;
   bool reachable_ = true;
+  // What waits in the queue was fetched before the brokers went away: no proof that they are back.
+  bool queue_is_older_ = false;
 
   std::vector<std::unique_ptr<OutstandingCommit>> outstanding_;
   std::vector<std::pair<CommitDone, std::vector<absl::Status>>> answered_;

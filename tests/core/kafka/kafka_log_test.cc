@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -148,8 +152,9 @@ class KafkaTest : public testing::Test {
     ASSERT_NE(environment_, nullptr);
   }
   template <typename Condition>
-  testing::AssertionResult Until(Condition condition) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  testing::AssertionResult Until(Condition condition,
+                                 std::chrono::seconds patience = std::chrono::seconds(60)) {
+    const auto end = std::chrono::steady_clock::now() + patience;
     while (!condition()) {
       if (std::chrono::steady_clock::now() >= end) {
         return testing::AssertionFailure() << "it did not come about";
@@ -249,6 +254,117 @@ TEST_F(KafkaTest, SendsEverythingAgainInOrderAfterAFatalError) {
     ++next;
   }
   EXPECT_EQ(next, kRecords);
+}
+
+// The stack's own commands, off the thread that drives the loop.
+class StackCommand {
+ public:
+  explicit StackCommand(const std::string& verb)
+      : thread_([this, verb] {
+          const std::string command = absl::StrCat(POSTRIDER_SOURCE_DIR, "/deploy/stack ", verb,
+                                                   " --dir '", std::getenv("STACK_DIR"), "' >&2");
+          result_ = std::system(command.c_str());
+          done_ = true;
+        }) {}
+  ~StackCommand() { thread_.join(); }
+  bool done() const { return done_; }
+  bool succeeded() const { return done_ && result_ == 0; }
+
+ private:
+  std::atomic<int> result_ = -1;
+  std::atomic<bool> done_ = false;
+  std::thread thread_;
+};
+
+TEST_F(KafkaTest, LosesNothingWhenTheBrokerIsKilledAndComesBack) {
+  if (std::getenv("STACK_DIR") == nullptr) GTEST_SKIP() << "STACK_DIR is not set: see tests/run";
+  // Declared before whatever answers into them.
+  int appended = 0;
+  std::map<int64_t, int> answered;
+  bool appending = true;
+  constexpr int32_t kPartitions = 4;
+  constexpr auto kPause = std::chrono::milliseconds(5);
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "a";
+  spec.partitions = kPartitions;
+  ASSERT_TRUE(environment_->log().EnsureTopics({spec}, std::chrono::seconds(30)).ok());
+  EventLoop& loop = environment_->loop();
+  auto producer = environment_->log().OpenProducer(loop, ProducerOptions());
+  ASSERT_TRUE(producer.ok()) << producer.status();
+  GroupOptions group;
+  group.group = environment_->prefix() + "group";
+  group.topics = {spec.name};
+  contract::Member member(*environment_, group);
+  member.Join();
+  ASSERT_TRUE(Until([&] { return member.ends.size() == kPartitions; }));
+
+  std::function<void()> append = [&] {
+    if (!appending) return;
+    AppendRecord record;
+    record.topic = spec.name;
+    record.partition = appended % kPartitions;
+    record.value = absl::StrCat(appended);
+    if ((*producer)->Append(std::move(record),
+                            [&answered, id = appended](absl::StatusOr<int64_t> offset) {
+                              if (offset.ok()) ++answered[id];
+                            })) {
+      ++appended;
+    }
+    loop.CallAfter(kPause, [&append] { append(); });
+  };
+  std::function<void()> commit = [&] {
+    if (member.reading && member.commits_outstanding == 0) {
+      member.Commit(member.Progress());
+    }
+    member.Poll();
+    loop.CallAfter(std::chrono::milliseconds(200), [&commit] { commit(); });
+  };
+  append();
+  commit();
+  const auto lease_holds = [&] { return member.consumer().LeaseUntil() > loop.clock().Now(); };
+  ASSERT_TRUE(Until([&] { return answered.size() > 100 && lease_holds(); }));
+  {
+    const StackCommand kill("kill-kafka");
+    ASSERT_TRUE(Until([&] { return kill.done(); }));
+    ASSERT_TRUE(kill.succeeded());
+  }
+  ASSERT_TRUE(Until([&] { return !member.reachable && !lease_holds(); }));
+  const size_t answered_before = answered.size();
+  {
+    const StackCommand start("start-kafka");
+    ASSERT_TRUE(Until([&] { return start.done(); }, std::chrono::seconds(200)));
+    ASSERT_TRUE(start.succeeded());
+  }
+  ASSERT_TRUE(Until([&] { return member.reachable && lease_holds(); }, std::chrono::seconds(120)));
+  ASSERT_TRUE(Until([&] { return answered.size() > answered_before + 100; }));
+  appending = false;
+  ASSERT_TRUE(Until([&] { return answered.size() == static_cast<size_t>(appended); },
+                    std::chrono::seconds(120)));
+
+  // A reader of its own: what stands in the log, in its order.
+  group.group += ".reader";
+  contract::Member reader(*environment_, group);
+  reader.Join();
+  std::map<int64_t, int> found;
+  ASSERT_TRUE(Until([&] {
+    found.clear();
+    for (const contract::SeenRecord& seen : reader.records) ++found[std::stoll(seen.value)];
+    return found.size() == static_cast<size_t>(appended);
+  }));
+  std::map<int32_t, int64_t> last;
+  for (const contract::SeenRecord& seen : reader.records) {
+    const auto [before, first] = last.try_emplace(seen.tp.partition, -1);
+    EXPECT_GT(std::stoll(seen.value), before->second) << "out of order, or twice";
+    before->second = std::stoll(seen.value);
+  }
+  for (const auto& [id, times] : answered) EXPECT_EQ(times, 1) << id;
+  std::map<int64_t, int> read_through;
+  ASSERT_TRUE(Until([&] {
+    read_through.clear();
+    for (const contract::SeenRecord& seen : member.records) ++read_through[std::stoll(seen.value)];
+    return read_through.size() == static_cast<size_t>(appended);
+  })) << "the member that lived through it has read "
+      << read_through.size() << " of " << appended;
 }
 
 TEST_F(KafkaTest, RefusesABadPatternByItsName) {
