@@ -56,6 +56,7 @@ class KafkaConsumer final : public GroupConsumer {
   struct Position {
     TopicPartition tp;
     bool reading = false;
+    bool restarting = false;  // to be assigned anew at `next`: nothing that still comes counts
     // -1 while it is not known: the log's start or end was asked for and nothing has come.
     int64_t next = -1;
     int64_t start = RD_KAFKA_OFFSET_INVALID;  // an offset or a logical one, until `next` is known
@@ -94,6 +95,7 @@ class KafkaConsumer final : public GroupConsumer {
   void BeginClose();
   void FinishClose();
   void AssignReading();
+  void MaybeAssign();
   void SetReachable(bool reachable);
   Position* Find(const rd_kafka_message_t& message);
 
@@ -132,6 +134,8 @@ class KafkaConsumer final : public GroupConsumer {
   bool up_signal_ = false;
   bool client_awaits_unassign_ = false;
   bool client_awaits_assign_ = false;
+  bool assign_wanted_ = false;    // by Restart()
+  bool assign_settling_ = false;  // nothing has come yet from the assignment made last
   bool fenced_ = false;
   bool reachable_ = true;
   // What waits in the queue was fetched before the brokers went away: no proof that they are back.
