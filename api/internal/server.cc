@@ -333,7 +333,9 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
   stream.expires_after(options.header_timeout);
   {
     auto [failed, count] = co_await http::async_read_header(stream, buffer, parser, kAwait);
-    if (failed == http::error::header_limit || failed == http::error::buffer_overflow) {
+    // The parser bounds the request line and the fields apart; we bound both together.
+    if (failed == http::error::header_limit || failed == http::error::buffer_overflow ||
+        (!failed && count > options.header_bytes_max)) {
       co_return co_await Answer(
           connection,
           Problem(431, absl::StrCat("The request line and headers may have ",
