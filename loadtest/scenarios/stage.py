@@ -154,16 +154,24 @@ class Role:
             raise Failure(f"{self.name} ended with status {self.process.returncode}: "
                           f"see {self.stage.dir / (self.name + '.log')}")
 
-    def ready(self):
-        self.check()
+    def _probe(self, path):
         try:
             connection = http.client.HTTPConnection("127.0.0.1", self.probe, timeout=2)
-            connection.request("GET", "/readyz")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        except http.client.HTTPException:
-            return False
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException):
+            return 0, ""
+
+    def ready(self):
+        self.check()
+        return self._probe("/readyz")[0] == 200
+
+    def metric(self, name):
+        """A counter of /metrics, summed over its labels; 0 when there is none."""
+        lines = self._probe("/metrics")[1].splitlines()
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines
+                   if line.startswith((name + " ", name + "{")))
 
     def wait_ready(self, seconds=120):
         wait_until(f"{self.name} is ready", seconds, self.ready, 0.05)
