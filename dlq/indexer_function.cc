@@ -2,20 +2,21 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/postgres/copy.h"
-#include "core/postgres/result.h"
 #include "core/postgres/statement.h"
+#include "core/postgres/transaction.h"
 
 namespace postrider::dlq {
 namespace {
 
-constexpr uint32_t kTimer = 1;
+constexpr uint32_t kFillTimer = 1;
+constexpr uint32_t kRetryTimer = 2;
 
 constexpr char kIncomingTable[] =
     "CREATE TEMPORARY TABLE IF NOT EXISTS incoming_letters ("
@@ -27,9 +28,10 @@ constexpr char kCopy[] =
     "COPY incoming_letters (id, customer_id, endpoint_id, message_id, event_id, type, tenant,"
     " department, event_time, reason, attempts, last_status, last_outcome, data, created_at)"
     " FROM STDIN";
+// Day by day: one letter from long ago must not bring partitions for all days since.
 constexpr char kEnsureDays[] =
-    "SELECT postrider.ensure_letter_days(min(postrider.letter_day(id)),"
-    " max(postrider.letter_day(id))) FROM incoming_letters HAVING count(*) > 0";
+    "SELECT postrider.ensure_letter_days(day, day) FROM"
+    " (SELECT DISTINCT postrider.letter_day(id) AS day FROM incoming_letters ORDER BY 1) AS days";
 constexpr char kInsert[] =
     "INSERT INTO postrider.dead_letters (day, id, customer_id, endpoint_id, message_id, event_id,"
     " type, tenant, department, event_time, reason, attempts, last_status, last_outcome, data,"
@@ -55,9 +57,11 @@ bool IsPoison(const absl::Status& status) {
   }
 }
 
-// Another writer has moved the offset.
-bool IsDisplaced(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kAlreadyExists;
+// Postgres' `timestamptz` begins and ends elsewhere than ours; a letter must not be refused for it.
+WallTime Storable(WallTime time) {
+  constexpr std::chrono::sys_days kFirst = std::chrono::year(1) / 1 / 1;
+  constexpr std::chrono::sys_days kEnd = std::chrono::year(10'000) / 1 / 1;
+  return std::clamp(time, WallTime(kFirst), WallTime(kEnd) - std::chrono::milliseconds(1));
 }
 
 }  // namespace
@@ -66,38 +70,52 @@ IndexerMetrics::IndexerMetrics(Metrics& metrics)
     : letters(metrics.AddCounter("postrider_dlq_letters_indexed_total",
                                  "Dead letters written to Postgres.")),
       undecodable(metrics.AddCounter("postrider_dlq_letters_undecodable_total",
-                                     "Records of the dead-letters topic that are no letters.")),
+                                     "Records of the dead-letters topic that are no letters; they "
+                                     "are in the rejected topic.")),
       refused(metrics.AddCounter("postrider_dlq_letters_refused_total",
-                                 "Letters that Postgres will not take.")),
+                                 "Letters that Postgres will not take; they are in the rejected "
+                                 "topic.")),
+      missing(metrics.AddCounter("postrider_dlq_offsets_missing_total",
+                                 "Offsets after the stored one that the log did not give: the "
+                                 "database went back in time, or the log was trimmed.")),
       failures(metrics.AddCounter("postrider_dlq_write_failures_total",
                                   "Transactions that failed and were tried again.")),
       displaced(metrics.AddCounter("postrider_dlq_displaced_total",
                                    "Transactions given up as another indexer was there first.")),
-      batch_letters(metrics.AddHistogram("postrider_dlq_batch_letters",
-                                         "Letters per transaction.",
+      batch_letters(metrics.AddHistogram("postrider_dlq_batch_letters", "Letters per transaction.",
                                          {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000})),
-      oldest_seconds(metrics.AddGauge("postrider_dlq_oldest_unwritten_seconds",
-                                      "Age of the oldest letter that waits for Postgres.")) {}
+      metrics_(metrics) {}
 
-IndexerFunction::IndexerFunction(Pool& pool, IndexerMetrics& metrics, const IndexerLimits& limits)
+Gauge& IndexerMetrics::OldestSeconds(int32_t partition) {
+  return metrics_.AddGauge("postrider_dlq_oldest_unwritten_seconds",
+                           "Age of the oldest letter of a partition that waits for Postgres.",
+                           {{"partition", std::to_string(partition)}});
+}
+
+IndexerFunction::IndexerFunction(Pool& pool, IndexerMetrics& metrics, const IndexerLimits& limits,
+                                 std::string rejected_topic)
     : pool_(pool),
       metrics_(metrics),
       limits_(limits),
+      rejected_topic_(std::move(rejected_topic)),
       letters_max_(limits.letters_max),
       self_(std::make_shared<IndexerFunction*>(this)) {}
 
 absl::Status IndexerFunction::Open(TaskContext& ctx) {
   ctx_ = &ctx;
+  oldest_seconds_ = &metrics_.OldestSeconds(ctx.partition().partition);
+  stored_as_ = absl::StrCat(ctx.partition().topic, "@", ctx.incarnation_ms());
   ReadOffset();
   return absl::OkStatus();
 }
 
 void IndexerFunction::ReadOffset() {
   phase_ = Phase::kReadingOffset;
+  offset_known_ = false;
   Transaction::Run(pool_, {},
                    {Statement{"SELECT next_offset FROM postrider.indexer_offsets"
                               " WHERE topic = $1 AND partition = $2::int",
-                              {SqlParam(ctx_->partition().topic),
+                              {SqlParam(stored_as_),
                                SqlParam::Int(ctx_->partition().partition)}}},
                    [self = std::weak_ptr<IndexerFunction*>(self_)](
                        absl::StatusOr<std::vector<QueryResult>> results) {
@@ -113,8 +131,9 @@ void IndexerFunction::OnOffset(absl::StatusOr<QueryResult> result) {
   stored_.reset();
   if (result->rows() > 0) {
     RowReader reader(*result, 0);
-    stored_ = reader.Int("next_offset");
+    const int64_t stored = reader.Int("next_offset");
     if (!reader.status().ok()) return RetryLater(reader.status());
+    stored_ = stored;
   }
   offset_known_ = true;
   retry_delay_ = Duration::zero();
@@ -136,33 +155,35 @@ void IndexerFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
     ctx.Complete(record.offset);
     return;
   }
-  Entry entry;
+  Entry& entry = entries_.emplace_back();
   entry.offset = record.offset;
   entry.bytes = record.bytes();
-  entry.read_at = record.timestamp;
+  entry.appended_at = record.timestamp;
+  bytes_ += entry.bytes;
   absl::StatusOr<DeadLetterRecord> letter = DecodeDeadLetter(record.value);
   if (letter.ok()) {
     entry.letter = *std::move(letter);
   } else {
     metrics_.undecodable.Increment();
-    POSTRIDER_LOG(kError, "undecodable dead letter", {"partition", ctx.partition().ToString()},
-                  {"offset", record.offset});
+    Reject(entry, "undecodable_dead_letter", std::string(record.key), std::string(record.value));
   }
-  bytes_ += entry.bytes;
-  entries_.push_back(std::move(entry));
   if (entries_.size() == 1) {
-    ctx.SetTimer("", kTimer, ctx.clock().Now() + limits_.wait_max);
+    ctx.SetTimer("", kFillTimer, ctx.clock().Now() + limits_.wait_max);
+    NoteOldest();
   }
   if (entries_.size() >= limits_.letters_max || bytes_ >= limits_.bytes_max) MaybeWrite();
 }
 
-void IndexerFunction::OnTimer(TaskContext&, absl::string_view, uint32_t, MonotonicTime) {
-  if (phase_ == Phase::kWaiting) {
+void IndexerFunction::OnTimer(TaskContext&, absl::string_view, uint32_t tag, MonotonicTime) {
+  if (tag == kRetryTimer && phase_ == Phase::kWaiting) {
+    NoteOldest();
     if (!offset_known_) return ReadOffset();
     phase_ = Phase::kIdle;
   }
   MaybeWrite();
 }
+
+void IndexerFunction::OnRoom(TaskContext&) { DrainRejections(); }
 
 void IndexerFunction::OnResume(TaskContext&) {
   draining_ = false;
@@ -174,21 +195,68 @@ void IndexerFunction::OnDrain(TaskContext&, Drain kind) {
   draining_ = true;
 }
 
+void IndexerFunction::Reject(Entry& entry, absl::string_view reason, std::string key,
+                             std::string value) {
+  POSTRIDER_LOG(kError, "dead letter rejected", {"partition", ctx_->partition().ToString()},
+                {"offset", entry.offset}, {"reason", reason});
+  entry.letter.reset();
+  entry.rejecting = true;
+  Rejection& rejection = rejections_.emplace_back();
+  rejection.offset = entry.offset;
+  rejection.record.topic = rejected_topic_;
+  rejection.record.key = std::move(key);
+  rejection.record.value = std::move(value);
+  rejection.record.headers = {{"reason", std::string(reason)},
+                              {"source", ctx_->partition().ToString()},
+                              {"offset", std::to_string(entry.offset)}};
+  if (rejections_.size() == 1) DrainRejections();
+}
+
+void IndexerFunction::DrainRejections() {
+  while (!rejections_.empty()) {
+    LogProducer::AppendDone done = [this, offset = rejections_.front().offset](
+                                       absl::StatusOr<int64_t> appended) {
+      if (!appended.ok()) return ctx_->Fail(std::move(appended).status());
+      const auto entry = std::lower_bound(
+          entries_.begin(), entries_.end(), offset,
+          [](const Entry& candidate, int64_t wanted) { return candidate.offset < wanted; });
+      // Another indexer may have passed it meanwhile.
+      if (entry == entries_.end() || entry->offset != offset) return;
+      entry->rejecting = false;
+      MaybeWrite();
+    };
+    if (!ctx_->Emit(std::move(rejections_.front().record), std::move(done))) return;
+    rejections_.pop_front();
+  }
+}
+
+void IndexerFunction::NoteOldest() {
+  double seconds = 0;
+  if (!entries_.empty()) {
+    const auto age = ctx_->clock().Wall() - entries_.front().appended_at;
+    seconds = std::max(0.0, std::chrono::duration<double>(age).count());
+  }
+  oldest_seconds_->Set(seconds);
+}
+
 void IndexerFunction::MaybeWrite() {
-  metrics_.oldest_seconds.Set(
-      entries_.empty() ? 0
-                       : std::chrono::duration<double>(ctx_->clock().Wall() -
-                                                       entries_.front().read_at)
-                             .count());
+  NoteOldest();
   if (phase_ != Phase::kIdle || entries_.empty() || draining_ || !ctx_->MayAct()) return;
   size_t count = 0;
   size_t bytes = 0;
-  while (count < entries_.size() && count < letters_max_ &&
+  // The offset may not move past a record that is still on its way to the rejected topic.
+  while (count < entries_.size() && count < letters_max_ && !entries_[count].rejecting &&
          (count == 0 || bytes + entries_[count].bytes <= limits_.bytes_max)) {
     bytes += entries_[count].bytes;
     ++count;
   }
-  StartWrite(count);
+  if (count > 0) StartWrite(count);
+}
+
+size_t IndexerFunction::Letters(size_t entries) const {
+  return static_cast<size_t>(
+      std::count_if(entries_.begin(), entries_.begin() + static_cast<std::ptrdiff_t>(entries),
+                    [](const Entry& entry) { return entry.letter.has_value(); }));
 }
 
 std::string IndexerFunction::CopyText(size_t entries) const {
@@ -208,13 +276,13 @@ std::string IndexerFunction::CopyText(size_t entries) const {
     } else {
       rows.Null();
     }
-    rows.Time(letter.event_time)
+    rows.Time(Storable(letter.event_time))
         .Text(DeadReasonName(letter.reason))
         .Int(letter.attempts)
         .Int(letter.last_status)
         .Text(letter.last_outcome)
         .Bytes(letter.data)
-        .Time(letter.given_up_at);
+        .Time(Storable(letter.given_up_at));
     rows.EndRow();
   }
   return rows.Take();
@@ -224,11 +292,15 @@ std::string IndexerFunction::CopyText(size_t entries) const {
 struct IndexerFunction::Write : std::enable_shared_from_this<IndexerFunction::Write> {
   std::weak_ptr<IndexerFunction*> function;
   std::string rows;
-  std::string topic;
+  std::string stored_as;
   int64_t partition = 0;
   absl::optional<int64_t> expected;
   int64_t next = 0;
   size_t entries = 0;
+  size_t letters = 0;
+  int64_t inserted = 0;
+  bool displaced = false;
+  absl::Status status;
   std::unique_ptr<Transaction> tx;
 
   void Run(Transaction transaction) {
@@ -239,88 +311,105 @@ struct IndexerFunction::Write : std::enable_shared_from_this<IndexerFunction::Wr
       tx->Query({kIncomingTable, {}}, next_step);
       tx->CopyIn(kCopy, std::move(rows), next_step);
       tx->Query({kEnsureDays, {}}, next_step);
-      tx->Query({kInsert, {}}, next_step);
+      tx->Query({kInsert, {}}, [self](absl::StatusOr<QueryResult> result) {
+        self->Note(result);
+        if (result.ok()) self->inserted = result->affected();
+      });
     }
     Statement offset{kFirstOffset,
-                     {SqlParam(topic), SqlParam::Int(partition), SqlParam::Int(next)}};
+                     {SqlParam(stored_as), SqlParam::Int(partition), SqlParam::Int(next)}};
     if (expected) {
       offset.sql = kNextOffset;
       offset.params.push_back(SqlParam::Int(*expected));
     }
     tx->Query(std::move(offset), [self](absl::StatusOr<QueryResult> result) {
       self->Note(result);
-      if (self->status.ok() && result->affected() != 1) {
-        self->status = absl::AlreadyExistsError("dlq: another indexer has moved the offset");
-      }
       if (!self->status.ok()) return self->End(self->status);
-      self->tx->Commit([self](absl::Status committed) { self->End(std::move(committed)); });
+      if (result->affected() != 1) {
+        self->displaced = true;
+        return self->End(absl::AbortedError("dlq: another indexer has moved the offset"));
+      }
+      self->tx->Commit([self](absl::Status committed) { self->End(committed); });
     });
   }
   // Keeps the first failure, which is the cause of the later ones.
   void Note(const absl::StatusOr<QueryResult>& result) {
     if (status.ok() && !result.ok()) status = result.status();
   }
-  void End(absl::Status result) {
+  void End(const absl::Status& result) {
     tx.reset();
-    if (const auto alive = function.lock(); alive != nullptr) {
-      (*alive)->OnWritten(entries, next, std::move(result));
-    }
+    if (const auto alive = function.lock(); alive != nullptr) (*alive)->OnWritten(*this, result);
   }
-  absl::Status status;
 };
 
 void IndexerFunction::StartWrite(size_t entries) {
+  const int64_t first = entries_.front().offset;
+  if (stored_ && first > *stored_ && missing_above_ != stored_) {
+    missing_above_ = stored_;
+    metrics_.missing.Add(static_cast<double>(first - *stored_));
+    POSTRIDER_LOG(kError, "letters are missing between the stored offset and the log",
+                  {"partition", ctx_->partition().ToString()}, {"stored", *stored_},
+                  {"read", first});
+  }
   phase_ = Phase::kWriting;
   auto write = std::make_shared<Write>();
   write->function = self_;
   write->rows = CopyText(entries);
-  write->topic = ctx_->partition().topic;
+  write->stored_as = stored_as_;
   write->partition = ctx_->partition().partition;
   write->expected = stored_;
   write->next = entries_[entries - 1].offset + 1;
   write->entries = entries;
+  write->letters = Letters(entries);
   Transaction::Begin(pool_, {}, [write](absl::StatusOr<Transaction> tx) {
     if (!tx.ok()) return write->End(tx.status());
     write->Run(*std::move(tx));
   });
 }
 
-void IndexerFunction::OnWritten(size_t entries, int64_t next, absl::Status status) {
+void IndexerFunction::OnWritten(const Write& write, const absl::Status& status) {
   phase_ = Phase::kIdle;
   if (status.ok()) {
-    stored_ = next;
+    stored_ = write.next;
     retry_delay_ = Duration::zero();
     letters_max_ = std::min(limits_.letters_max, letters_max_ * 2);
-    metrics_.letters.Add(static_cast<double>(entries));
-    metrics_.batch_letters.Observe(static_cast<double>(entries));
-    CompleteBelow(next);
+    metrics_.letters.Add(static_cast<double>(write.inserted));
+    if (write.letters > 0) metrics_.batch_letters.Observe(static_cast<double>(write.letters));
+    CompleteBelow(write.next);
     return MaybeWrite();
   }
-  if (IsDisplaced(status)) {
+  if (write.displaced) {
     metrics_.displaced.Increment();
-    offset_known_ = false;
     return ReadOffset();
   }
-  if (IsPoison(status)) {
-    if (entries > 1) {
-      letters_max_ = entries / 2;
-    } else {
-      // It alone is left: its place in the offsets is kept, itself is not.
-      metrics_.refused.Increment();
-      POSTRIDER_LOG(kError, "dead letter refused by postgres",
-                    {"partition", ctx_->partition().ToString()},
-                    {"offset", entries_.front().offset}, {"why", status.message()});
-      if (!entries_.front().letter) return RetryLater(status);  // not the letter's fault
-      entries_.front().letter.reset();
-    }
-    return MaybeWrite();
-  }
+  if (IsPoison(status)) return TakeApart(write, status);
+  // What is too much for one statement's time may not be in smaller parts.
+  if (absl::IsDeadlineExceeded(status)) letters_max_ = std::max<size_t>(1, write.entries / 2);
   // Whether a broken commit took effect is unknown: the stored offset tells.
   offset_known_ = false;
   RetryLater(status);
 }
 
+// Halves the batch until the letter stands alone that Postgres refuses.
+void IndexerFunction::TakeApart(const Write& write, const absl::Status& why) {
+  if (write.letters == 0) return RetryLater(why);  // not a letter's fault
+  if (write.entries > 1) {
+    letters_max_ = write.entries / 2;
+    return MaybeWrite();
+  }
+  metrics_.refused.Increment();
+  Entry& entry = entries_.front();
+  POSTRIDER_LOG(kError, "postgres refuses a letter", {"partition", ctx_->partition().ToString()},
+                {"offset", entry.offset}, {"why", why.message()});
+  // The decoder takes only what Encode gives: this is the record's value, byte for byte.
+  std::string value = EncodeDeadLetter(*entry.letter);
+  std::string key(entry.letter->customer.view());
+  Reject(entry, "refused_by_postgres", std::move(key), std::move(value));
+  MaybeWrite();
+}
+
 void IndexerFunction::RetryLater(const absl::Status& why) {
+  NoteOldest();
   metrics_.failures.Increment();
   POSTRIDER_LOG(kWarn, "letters wait for postgres", {"partition", ctx_->partition().ToString()},
                 {"why", why.message()});
@@ -328,10 +417,11 @@ void IndexerFunction::RetryLater(const absl::Status& why) {
   retry_delay_ = retry_delay_ == Duration::zero()
                      ? limits_.retry_first
                      : std::min(limits_.retry_most, retry_delay_ * 2);
-  ctx_->SetTimer("", kTimer, ctx_->clock().Now() + retry_delay_);
+  ctx_->SetTimer("", kRetryTimer, ctx_->clock().Now() + retry_delay_);
 }
 
 void IndexerFunction::Close(TaskContext&) {
+  oldest_seconds_->Set(0);
   self_.reset();
   ctx_ = nullptr;
 }

@@ -15,12 +15,15 @@ namespace {
 
 class IndexerProgram final : public ShardProgram {
  public:
-  IndexerProgram(EventLoop& loop, const ConnectionOptions& database, IndexerMetrics& metrics)
-      : pool_(loop, PoolOf(database), static_cast<uint64_t>(loop.clock().Now().time_since_epoch().count())),
-        metrics_(metrics) {}
+  IndexerProgram(EventLoop& loop, const ConnectionOptions& database, IndexerMetrics& metrics,
+                 std::string rejected_topic)
+      : pool_(loop, PoolOf(database),
+              static_cast<uint64_t>(loop.clock().Now().time_since_epoch().count())),
+        metrics_(metrics),
+        rejected_topic_(std::move(rejected_topic)) {}
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
-    return std::make_unique<IndexerFunction>(pool_, metrics_, IndexerLimits());
+    return std::make_unique<IndexerFunction>(pool_, metrics_, IndexerLimits(), rejected_topic_);
   }
 
  private:
@@ -35,6 +38,7 @@ class IndexerProgram final : public ShardProgram {
 
   Pool pool_;
   IndexerMetrics& metrics_;
+  const std::string rejected_topic_;
 };
 
 }  // namespace
@@ -66,11 +70,14 @@ absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(
   job.start = StartPolicy::kLogStart;
   job.shards = static_cast<int>(options.shards);
   job.pending_records_max = options.letters_max;
+  job.trim_safety = kDeadLetterKept;
   IndexerMetrics* indexer_metrics = &impl->indexer_metrics;
   ShardProgramFactory factory =
-      [database = std::move(database), indexer_metrics](const ShardEnvironment& environment)
-      -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
-    return std::make_unique<IndexerProgram>(environment.loop, database, *indexer_metrics);
+      [database = std::move(database), indexer_metrics,
+       rejected_topic = absl::StrCat(topic_prefix, "rejected")](
+          const ShardEnvironment& environment) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
+    return std::make_unique<IndexerProgram>(environment.loop, database, *indexer_metrics,
+                                            rejected_topic);
   };
   ASSIGN_OR_RETURN(impl->job, Job::Start(log, clock, metrics, job, std::move(factory)));
   return std::unique_ptr<IndexerRole>(new IndexerRole(std::move(impl)));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -12,7 +13,9 @@ namespace postrider::dlq {
 inline constexpr int32_t kDeadLetterPartitions = 8;
 
 std::string DeadLetterTopicName(absl::string_view prefix);
-// Kept for 7 days; the indexer has read it long before.
+// It has no time limit, for letters must not go while Postgres is away, however long: the indexer
+// trims what it stored kDeadLetterKept ago.
+inline constexpr std::chrono::hours kDeadLetterKept{24 * 7};
 TopicSpec DeadLetterTopic(absl::string_view prefix, int16_t replication);
 
 // The record to append for a letter: a customer's letters lie in one partition.

@@ -100,10 +100,14 @@ absl::StatusOr<DeadLetterRecord> DecodeDeadLetter(absl::string_view bytes) {
   record.event_time = WallTimeFromMillis(reader.Zigzag());
   record.given_up_at = WallTimeFromMillis(reader.Zigzag());
   record.data = ReadString(reader);
-  if (!reader.done() || !reason || has_department > 1) {
+  if (!reader.done() || !reason) {
     return absl::DataLossError("dlq: a damaged dead letter record");
   }
   record.reason = *reason;
+  // What was cut to its type, or written in a longer form than ours, is not what we wrote.
+  if (EncodeDeadLetter(record) != bytes) {
+    return absl::DataLossError("dlq: a dead letter record in a form that is not ours");
+  }
   return record;
 }
 

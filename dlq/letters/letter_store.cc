@@ -36,11 +36,13 @@ std::string Columns() {
 }
 
 // What may be seen: the customer's own, granted now, within the retention. $1 is the customer, $2
-// the retention in hours. The id's first 48 bits are its time, so that the bound on `day` also
-// leaves out old partitions.
+// the retention in hours. The bound on `day`, which is that of the message's dispatch, only leaves
+// out old partitions: a week wider than the retention, for a message that was given up long after;
+// days that never get a partition (a clock was wrong) lie together and are looked at too.
 constexpr char kVisible[] =
     "l.customer_id = $1::uuid"
-    " AND l.day >= (now() AT TIME ZONE 'UTC')::date - ($2::int / 24 + 1)"
+    " AND (l.day >= (now() AT TIME ZONE 'UTC')::date - ($2::int / 24 + 8)"
+    " OR l.day < (now() AT TIME ZONE 'UTC')::date - 60)"
     " AND l.created_at > now() - make_interval(hours => $2::int)"
     " AND EXISTS (SELECT 1 FROM postrider.grants g WHERE g.customer_id = l.customer_id"
     " AND g.tenant = l.tenant AND g.deleted_at IS NULL)";
@@ -100,8 +102,8 @@ std::string HashOfReceiptText(absl::string_view text) {
   return ReceiptHash(absl::HexStringToBytes(text));
 }
 
-// Runs an UPDATE of the leased letter $3 whose receipt has hash $4, and when it touched nothing tells a letter that is
-// not there from a lease that is not.
+// Runs an UPDATE of the leased letter $3 whose receipt has hash $4, and when it touched nothing
+// tells a letter that is not there from a lease that is not.
 void UpdateLeased(Transaction& tx, CustomerId customer, LetterId id, absl::string_view receipt,
                   std::string set, std::vector<SqlParam> extra, LettersDone<WallTime> done) {
   std::vector<SqlParam> params = BaseParams(customer);
@@ -114,7 +116,7 @@ void UpdateLeased(Transaction& tx, CustomerId customer, LetterId id, absl::strin
                    "l.day = postrider.letter_day($3::uuid) AND l.id = $3::uuid AND ",
                    kVisible,
                    "), done AS (UPDATE postrider.dead_letters u SET updated_at = now(), ", set,
-                   " FROM seen WHERE u.day = seen.day AND u.id = seen.id"
+                   " FROM seen WHERE u.day = postrider.letter_day($3::uuid) AND u.id = $3::uuid"
                    " AND u.customer_id = $1::uuid AND u.state = 'leased'"
                    " AND u.available_at > now() AND u.receipt_sha256 = $4::bytea"
                    " RETURNING postrider.millis(u.available_at) AS available_at)"
@@ -185,8 +187,8 @@ void ListLetters(Transaction& tx, CustomerId customer, const LetterFilter& filte
   }
   if (filter.before) {
     params.push_back(SqlParam::Uuid(filter.before->bytes()));
-    absl::StrAppend(&sql, " AND l.id < $", params.size(), "::uuid AND l.day <= postrider.letter_day($",
-                    params.size(), "::uuid)");
+    absl::StrAppend(&sql, " AND l.id < $", params.size(),
+                    "::uuid AND l.day <= postrider.letter_day($", params.size(), "::uuid)");
   }
   absl::StrAppend(&sql, " ORDER BY l.id DESC LIMIT $3::bigint");
   tx.Query({std::move(sql), std::move(params)},

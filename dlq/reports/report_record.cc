@@ -65,6 +65,10 @@ absl::StatusOr<RefusalReport> DecodeRefusalReport(absl::string_view bytes) {
     return absl::DataLossError("dlq: a damaged report record");
   }
   report.reason = static_cast<RefusalReason>(reason);
+  // What was cut to its type, or written in a longer form than ours, is not what we wrote.
+  if (EncodeRefusalReport(report) != bytes) {
+    return absl::DataLossError("dlq: a report record in a form that is not ours");
+  }
   return report;
 }
 
