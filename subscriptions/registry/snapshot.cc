@@ -12,12 +12,20 @@
 namespace postrider::subscriptions {
 namespace internal {
 
+// Its first block is a new one: the room left in the shared ones belongs to nobody.
+StringTable::StringTable(const StringTable& other)
+    : blocks_(other.blocks_),
+      block_bytes_(other.block_bytes_),
+      texts_(other.texts_),
+      ids_(other.ids_) {}
+
 StringId StringTable::Intern(absl::string_view text) {
   const auto found = ids_.find(text);
   if (found != ids_.end()) return found->second;
   if (capacity_ - used_ < text.size()) {
-    capacity_ = std::max(kBlockBytes, text.size());
-    blocks_.push_back(std::make_unique<char[]>(capacity_));
+    capacity_ = std::max(next_block_, text.size());
+    next_block_ = std::min(2 * next_block_, kBlockBytesLast);
+    blocks_.push_back(std::shared_ptr<char[]>(new char[capacity_]));
     block_bytes_ += capacity_;
     used_ = 0;
   }
@@ -219,7 +227,8 @@ void Merge(const Base& base, const Delta& delta, KeyOf key_of, FromBase from_bas
 }  // namespace
 
 struct SnapshotBuilder::Delta {
-  // The new snapshot's table: what is put is interned at once.
+  // The new snapshot's table: the previous one's strings, and what is put, interned at once.
+  // Strings that nothing names any more go when a snapshot is built from nothing.
   StringTable strings;
   std::vector<StringId> references;
   absl::flat_hash_map<CustomerId, absl::optional<CustomerEntry>> customers;
@@ -239,6 +248,7 @@ struct SnapshotBuilder::Delta {
 SnapshotBuilder::SnapshotBuilder(std::shared_ptr<const Snapshot> previous, Start start)
     : previous_(std::move(previous)), delta_(std::make_unique<Delta>()) {
   delta_->from_nothing = previous_ == nullptr || start == Start::kNothing;
+  if (!delta_->from_nothing) delta_->strings = StringTable(previous_->contents_->strings);
 }
 SnapshotBuilder::~SnapshotBuilder() = default;
 
@@ -311,14 +321,6 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
   Snapshot::Contents& c = *contents;
   c.version = previous_ ? previous_->contents_version() + 1 : 1;
 
-  constexpr StringId kNone = std::numeric_limits<StringId>::max();
-  std::vector<StringId> renamed(base.strings.size(), kNone);
-  const auto rename = [&](StringId old) {
-    StringId& now = renamed[old];
-    if (now == kNone) now = delta.strings.Intern(base.strings.Get(old));
-    return now;
-  };
-
   // Customers.
   const auto fresh_customers = SortedByKey(delta.customers);
   c.customers.reserve(base.customers.size() + fresh_customers.size());
@@ -328,10 +330,12 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
       [&](auto& row) {
         if (row.second) c.customers.push_back(*row.second);
       });
-  c.customer_index.reserve(c.customers.size());
-  for (uint32_t i = 0; i < c.customers.size(); ++i) {
-    c.customers[i].grants_xid_max = 0;
-    c.customer_index.emplace(c.customers[i].id, i);
+  for (CustomerEntry& customer : c.customers) customer.grants_xid_max = 0;
+  if (delta.customers.empty()) {
+    c.customer_index = base.customer_index;
+  } else {
+    c.customer_index.reserve(c.customers.size());
+    for (uint32_t i = 0; i < c.customers.size(); ++i) c.customer_index[c.customers[i].id] = i;
   }
   const auto index_of_customer = [&](CustomerId id) -> absl::optional<uint32_t> {
     const auto found = c.customer_index.find(id);
@@ -340,25 +344,37 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
   };
 
   // Endpoints.
-  const auto fresh_endpoints = SortedByKey(delta.endpoints);
-  c.endpoints.reserve(base.endpoints.size() + fresh_endpoints.size());
-  const auto add_endpoint = [&](const std::shared_ptr<const Endpoint>& endpoint) {
-    if (endpoint && index_of_customer(endpoint->customer)) c.endpoints.push_back(endpoint);
-  };
-  Merge(
-      base.endpoints, fresh_endpoints,
-      [](const std::shared_ptr<const Endpoint>& endpoint) { return endpoint->id; }, add_endpoint,
-      [&](auto& row) { add_endpoint(row.second); });
-  c.endpoint_index.reserve(c.endpoints.size());
-  for (uint32_t i = 0; i < c.endpoints.size(); ++i) {
-    c.endpoint_index.emplace(c.endpoints[i]->id, i);
+  const bool same_endpoints = delta.customers.empty() && delta.endpoints.empty();
+  if (same_endpoints) {
+    c.endpoints = base.endpoints;
+    c.endpoint_index = base.endpoint_index;
+  } else {
+    const auto fresh_endpoints = SortedByKey(delta.endpoints);
+    c.endpoints.reserve(base.endpoints.size() + fresh_endpoints.size());
+    const auto add_endpoint = [&](const std::shared_ptr<const Endpoint>& endpoint) {
+      if (endpoint && index_of_customer(endpoint->customer)) c.endpoints.push_back(endpoint);
+    };
+    Merge(
+        base.endpoints, fresh_endpoints,
+        [](const std::shared_ptr<const Endpoint>& endpoint) { return endpoint->id; },
+        add_endpoint, [&](auto& row) { add_endpoint(row.second); });
+    c.endpoint_index.reserve(c.endpoints.size());
+    for (uint32_t i = 0; i < c.endpoints.size(); ++i) c.endpoint_index[c.endpoints[i]->id] = i;
   }
 
   // Subscriptions.
   const auto fresh_subscriptions = SortedByKey(delta.subscriptions);
   c.subscriptions.reserve(base.subscriptions.size() + fresh_subscriptions.size());
   c.references.reserve(base.references.size() + delta.references.size());
-  const auto place = [&](SubscriptionEntry entry, EndpointId endpoint_id, CustomerId customer) {
+  const auto add_subscription = [&](SubscriptionEntry entry, const StringId* strings) {
+    const size_t count =
+        size_t{entry.event_type_count} + entry.tenant_count + entry.department_count;
+    entry.strings_begin = static_cast<uint32_t>(c.references.size());
+    c.references.insert(c.references.end(), strings, strings + count);
+    c.subscriptions.push_back(entry);
+  };
+  // False: its endpoint is not there, or is another customer's.
+  const auto place = [&](SubscriptionEntry& entry, EndpointId endpoint_id, CustomerId customer) {
     const auto endpoint = c.endpoint_index.find(endpoint_id);
     if (endpoint == c.endpoint_index.end() ||
         c.endpoints[endpoint->second]->customer != customer) {
@@ -366,21 +382,18 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
     }
     entry.endpoint_index = endpoint->second;
     entry.customer_index = c.customer_index.find(customer)->second;
-    entry.strings_begin = static_cast<uint32_t>(c.references.size());
-    c.subscriptions.push_back(entry);
     return true;
   };
   Merge(
       base.subscriptions, fresh_subscriptions,
       [](const SubscriptionEntry& entry) { return entry.id; },
-      [&](const SubscriptionEntry& entry) {
-        const Endpoint& endpoint = *base.endpoints[entry.endpoint_index];
-        if (!place(entry, endpoint.id, endpoint.customer)) return;
-        const size_t count = size_t{entry.event_type_count} + entry.tenant_count +
-                             entry.department_count;
-        for (size_t i = 0; i < count; ++i) {
-          c.references.push_back(rename(base.references[entry.strings_begin + i]));
+      [&](SubscriptionEntry entry) {
+        const StringId* strings = base.references.data() + entry.strings_begin;
+        if (!same_endpoints) {
+          const Endpoint& endpoint = *base.endpoints[entry.endpoint_index];
+          if (!place(entry, endpoint.id, endpoint.customer)) return;
         }
+        add_subscription(entry, strings);
       },
       [&](auto& row) {
         const DeltaSubscription& fresh = row.second;
@@ -392,12 +405,7 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
         entry.department_count = fresh.departments;
         entry.scope = fresh.scope;
         if (!place(entry, fresh.endpoint, fresh.customer)) return;
-        const size_t count =
-            size_t{fresh.event_types} + fresh.tenants + fresh.departments;
-        c.references.insert(c.references.end(),
-                            delta.references.begin() + fresh.begin,
-                            delta.references.begin() + static_cast<std::ptrdiff_t>(
-                                                           fresh.begin + count));
+        add_subscription(entry, delta.references.data() + fresh.begin);
       });
 
   // Grants.
@@ -407,7 +415,7 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
     const absl::optional<uint32_t> customer = index_of_customer(base.customers[i].id);
     if (!customer) continue;
     for (uint32_t g = base.grants_begin[i]; g < base.grants_begin[i + 1]; ++g) {
-      const StringId tenant = rename(base.grant_tenants[g]);
+      const StringId tenant = base.grant_tenants[g];
       if (!delta.grants.empty() &&
           delta.grants.contains(GrantKey{base.customers[i].id, tenant})) {
         continue;
@@ -415,13 +423,18 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
       grants.push_back({*customer, tenant, base.grant_xids[g]});
     }
   }
+  // Those of before are in order still: customers are sorted as they were, and tenants' numbers
+  // have not changed.
+  const auto old_grants = static_cast<std::ptrdiff_t>(grants.size());
   for (const auto& [key, xid] : delta.grants) {
     const absl::optional<uint32_t> customer = index_of_customer(key.customer);
     if (xid && customer) grants.push_back({*customer, key.tenant, *xid});
   }
-  std::sort(grants.begin(), grants.end(), [](const GrantRow& a, const GrantRow& b) {
+  const auto by_customer = [](const GrantRow& a, const GrantRow& b) {
     return a.customer != b.customer ? a.customer < b.customer : a.tenant < b.tenant;
-  });
+  };
+  std::sort(grants.begin() + old_grants, grants.end(), by_customer);
+  std::inplace_merge(grants.begin(), grants.begin() + old_grants, grants.end(), by_customer);
   c.grants_begin.assign(c.customers.size() + 1, 0);
   c.holders_begin.assign(delta.strings.size() + 1, 0);
   for (const GrantRow& grant : grants) {

@@ -13,9 +13,16 @@
 namespace postrider::subscriptions {
 namespace internal {
 
-// Each distinct string once, numbered from 0. Views stay valid as long as the table.
+// Each distinct string once, numbered from 0. A copy has the same strings under the same numbers,
+// shares their bytes and goes on from there; the bytes live as long as any of them.
 class StringTable {
  public:
+  StringTable() = default;
+  StringTable(const StringTable& other);
+  StringTable& operator=(const StringTable&) = delete;
+  StringTable(StringTable&&) noexcept = default;
+  StringTable& operator=(StringTable&&) noexcept = default;
+
   StringId Intern(absl::string_view text);
   absl::optional<StringId> Find(absl::string_view text) const;
   absl::string_view Get(StringId id) const { return texts_[id]; }
@@ -23,9 +30,11 @@ class StringTable {
   size_t memory_bytes() const;
 
  private:
-  static constexpr size_t kBlockBytes = 64 * 1024;
+  static constexpr size_t kBlockBytesFirst = 1024;
+  static constexpr size_t kBlockBytesLast = 64 * 1024;
 
-  std::vector<std::unique_ptr<char[]>> blocks_;
+  std::vector<std::shared_ptr<char[]>> blocks_;
+  size_t next_block_ = kBlockBytesFirst;
   size_t block_bytes_ = 0;  // of all blocks
   size_t used_ = 0;         // of the last one
   size_t capacity_ = 0;     // of the last one
