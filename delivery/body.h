@@ -19,8 +19,8 @@ std::string BatchBody(absl::Span<const MessageView> messages);
 // So many bytes AppendEnvelope may write at most: for bounds that must hold before it is written.
 size_t EnvelopeBytesMax(const MessageView& message);
 
-// "bat_" and 26 characters: 128 bits of SHA-256 of the message ids in order. The same messages in the
-// same order have the same id.
+// "bat_" and 26 characters: 128 bits of SHA-256 of the message ids in order. The same messages in
+// the same order have the same id.
 std::string BatchId(absl::Span<const MessageView> messages);
 
 // `text` as a JSON string, quotes included.

@@ -39,20 +39,6 @@ MessageView ViewOf(const DispatchRecord& record, absl::string_view message_id) {
   return view;
 }
 
-dlq::DeadReason ReasonOf(GiveUp reason) {
-  switch (reason) {
-    case GiveUp::kAttempts:
-      return dlq::DeadReason::kAttemptsExhausted;
-    case GiveUp::kHorizon:
-      return dlq::DeadReason::kHorizon;
-    case GiveUp::kRejectedByReceiver:
-      return dlq::DeadReason::kRejectedByReceiver;
-    case GiveUp::kGone:
-      return dlq::DeadReason::kGone;
-  }
-  return dlq::DeadReason::kAttemptsExhausted;
-}
-
 RetryPolicy PolicyOf(const subscriptions::RetrySettings& settings) {
   RetryPolicy policy;
   policy.attempts = settings.attempts;
@@ -489,7 +475,7 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
     }
     case Verdict::kDeadLetter:
       if (outcome.charge == Charge::kCharged) batch.attempts += 1;
-      GiveUpBatch(state, std::move(batch), ReasonOf(outcome.give_up));
+      GiveUpBatch(state, std::move(batch), outcome.give_up);
       return;
     case Verdict::kRetry:
       break;
@@ -499,7 +485,7 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
   if (!delay) {
     GiveUpBatch(state, std::move(batch),
                 outcome.kind == OutcomeKind::kConfiguration ? dlq::DeadReason::kMisconfigured
-                                                            : ReasonOf(outcome.give_up));
+                                                            : outcome.give_up);
     return;
   }
   const MonotonicTime next = std::max(now + *delay, state.hold_until);

@@ -26,8 +26,8 @@ absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(const DeliveryHeaders& input) {
   }
   if (custom > 0) {
     if (const absl::optional<HeaderFault> fault = FindHeaderFault(*input.custom)) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "delivery: header ", fault->index + 1, " of the endpoint: ", fault->detail));
+      return absl::FailedPreconditionError(
+          absl::StrCat("delivery: header ", fault->index + 1, " of the endpoint: ", fault->detail));
     }
     headers.insert(headers.end(), input.custom->begin(), input.custom->end());
   }

@@ -20,8 +20,8 @@ struct DeliveryHeaders {
 };
 
 // The only place where header lines of a delivery are made: always the same lines in the same
-// order, ours first. FailedPrecondition when one is unfit for the wire, such as an endpoint's header
-// that was put into the database past the API; it says which, never its value.
+// order, ours first. FailedPrecondition when one is unfit for the wire, such as an endpoint's
+// header that was put into the database past the API; it says which, never its value.
 absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(const DeliveryHeaders& input);
 
 }  // namespace postrider::delivery

@@ -36,9 +36,9 @@ Outcome Failed(OutcomeKind kind, WindowEffect window = WindowEffect::kHold) {
 Outcome Rejected(const OutcomeContext& context) {
   // Without bisection a refused batch can only be tried again as it is.
   const Verdict verdict = context.batch_size > 1 ? Verdict::kRetry : Verdict::kDeadLetter;
-  Outcome outcome = Make(OutcomeKind::kRejected, verdict, Charge::kCharged,
-                         BreakerEffect::kNeutral, WindowEffect::kHold);
-  outcome.give_up = GiveUp::kRejectedByReceiver;
+  Outcome outcome = Make(OutcomeKind::kRejected, verdict, Charge::kCharged, BreakerEffect::kNeutral,
+                         WindowEffect::kHold);
+  outcome.give_up = dlq::DeadReason::kRejectedByReceiver;
   return outcome;
 }
 
@@ -48,7 +48,7 @@ Outcome Throttled(absl::optional<Duration> retry_after, const OutcomeContext& co
   if (!retry_after) return outcome;
   if (*retry_after > context.horizon) {
     outcome.verdict = Verdict::kDeadLetter;
-    outcome.give_up = GiveUp::kHorizon;
+    outcome.give_up = dlq::DeadReason::kHorizon;
   }
   outcome.hold = std::min(*retry_after, context.horizon / 4);
   return outcome;
@@ -61,9 +61,8 @@ Outcome ClassifyStatus(const HttpResult& result, const OutcomeContext& context) 
                 WindowEffect::kGrow);
   }
   const absl::optional<Duration> retry_after =
-      status == 429 || status == 503
-          ? ParseRetryAfter(result.retry_after, result.date, context.now)
-          : absl::nullopt;
+      status == 429 || status == 503 ? ParseRetryAfter(result.retry_after, result.date, context.now)
+                                     : absl::nullopt;
   switch (status) {
     case 400:
     case 413:
@@ -72,7 +71,7 @@ Outcome ClassifyStatus(const HttpResult& result, const OutcomeContext& context) 
     case 410: {
       Outcome outcome = Make(OutcomeKind::kGone, Verdict::kDeadLetter, Charge::kCharged,
                              BreakerEffect::kNeutral, WindowEffect::kHold);
-      outcome.give_up = GiveUp::kGone;
+      outcome.give_up = dlq::DeadReason::kGone;
       return outcome;
     }
     case 429:
@@ -100,9 +99,9 @@ int MonthNumber(absl::string_view name) {
 
 absl::optional<int> Number(absl::string_view text, size_t digits) {
   int value = 0;
-  if (text.size() != digits || !std::all_of(text.begin(), text.end(), [](char c) {
-        return absl::ascii_isdigit(static_cast<unsigned char>(c));
-      }) ||
+  if (text.size() != digits ||
+      !std::all_of(text.begin(), text.end(),
+                   [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }) ||
       !absl::SimpleAtoi(text, &value)) {
     return absl::nullopt;
   }
@@ -184,20 +183,6 @@ absl::string_view OutcomeName(OutcomeKind kind) {
   return "unknown";
 }
 
-absl::string_view GiveUpName(GiveUp reason) {
-  switch (reason) {
-    case GiveUp::kAttempts:
-      return "attempts";
-    case GiveUp::kHorizon:
-      return "horizon";
-    case GiveUp::kRejectedByReceiver:
-      return "rejected_by_receiver";
-    case GiveUp::kGone:
-      return "gone";
-  }
-  return "unknown";
-}
-
 Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
   Outcome outcome;
   switch (result.failure) {
@@ -230,8 +215,8 @@ Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
       outcome = Failed(OutcomeKind::kConfiguration);
       break;
     case HttpFailure::kAborted:
-      outcome = Make(OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree,
-                     BreakerEffect::kNeutral, WindowEffect::kHold);
+      outcome = Make(OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
+                     WindowEffect::kHold);
       break;
   }
   outcome.status = result.status;

@@ -9,6 +9,7 @@
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/http/http_sink.h"
+#include "dlq/letters/dead_letter_record.h"
 
 namespace postrider::delivery {
 
@@ -38,11 +39,6 @@ enum class Charge : uint8_t { kCharged, kFree };  // does it use up one of the m
 enum class WindowEffect : uint8_t { kGrow, kHold, kHalve, kOne };
 enum class BreakerEffect : uint8_t { kSuccess, kNeutral, kFailure };
 
-// Why a message becomes a dead letter.
-enum class GiveUp : uint8_t { kAttempts, kHorizon, kRejectedByReceiver, kGone };
-// "attempts", "horizon", "rejected_by_receiver", "gone"
-absl::string_view GiveUpName(GiveUp reason);
-
 struct Outcome {
   OutcomeKind kind = OutcomeKind::kAborted;
   int status = 0;
@@ -54,7 +50,7 @@ struct Outcome {
   // backoff either.
   absl::optional<Duration> hold;
   // With kDeadLetter: why. With kRetry: why when the attempts are used up.
-  GiveUp give_up = GiveUp::kAttempts;
+  dlq::DeadReason give_up = dlq::DeadReason::kAttemptsExhausted;
 };
 
 struct OutcomeContext {
@@ -68,9 +64,9 @@ struct OutcomeContext {
 // Retry-After past the horizon is a dead letter `horizon`.
 Outcome Classify(const HttpResult& result, const OutcomeContext& context);
 
-// The longest valid one of Retry-After's values, at most 24 h: seconds, or one of the three dates of
-// RFC 9110 relative to `date` (the answer's Date header) or else `now`. No value when there is none that lies
-// ahead.
+// The longest valid one of Retry-After's values, at most 24 h: seconds, or one of the three dates
+// of RFC 9110 relative to `date` (the answer's Date header) or else `now`. No value when there is
+// none that lies ahead.
 absl::optional<Duration> ParseRetryAfter(const std::vector<std::string>& values,
                                          const absl::optional<std::string>& date, WallTime now);
 // The dates of RFC 9110 (IMF-fixdate, RFC 850, asctime).

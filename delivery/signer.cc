@@ -30,8 +30,8 @@ bool SecretSet::Add(absl::string_view secret, absl::optional<WallTime> expires) 
   return true;
 }
 
-std::string SecretSet::Sign(absl::string_view id, int64_t timestamp_seconds,
-                            absl::string_view body, WallTime now) {
+std::string SecretSet::Sign(absl::string_view id, int64_t timestamp_seconds, absl::string_view body,
+                            WallTime now) {
   const absl::AlphaNum seconds(timestamp_seconds);
   std::string header;
   for (Secret& secret : secrets_) {
@@ -39,8 +39,8 @@ std::string SecretSet::Sign(absl::string_view id, int64_t timestamp_seconds,
     const HmacTag tag = secret.key.Mac({id, ".", seconds.Piece(), ".", body});
     if (!header.empty()) header.push_back(' ');
     absl::StrAppend(&header, "v1,",
-                    absl::Base64Escape(absl::string_view(
-                        reinterpret_cast<const char*>(tag.data()), tag.size())));
+                    absl::Base64Escape(
+                        absl::string_view(reinterpret_cast<const char*>(tag.data()), tag.size())));
   }
   return header;
 }

@@ -27,8 +27,9 @@ class SecretSet {
   [[nodiscard]] bool Add(absl::string_view secret, absl::optional<WallTime> expires = {});
   bool empty() const { return secrets_.empty(); }
 
-  // The value of webhook-signature (Standard Webhooks v1): "v1,<base64>" for each secret that has not
-  // expired at `now` (it is valid before `expires` and no longer at it), separated by spaces, over
+  // The value of webhook-signature (Standard Webhooks v1): "v1,<base64>" for each secret that has
+  // not expired at `now` (it is valid before `expires` and no longer at it), separated by spaces,
+  // over
   // "<id>.<seconds>.<body>". Empty when no secret is valid: nothing may be sent then.
   std::string Sign(absl::string_view id, int64_t timestamp_seconds, absl::string_view body,
                    WallTime now);

@@ -54,10 +54,10 @@ TEST(BodyTest, NoTextBreaksOutOfItsString) {
 TEST(BodyTest, BytesThatAreNoUtf8AreReplaced) {
   const std::string replacement = "\xef\xbf\xbd";
   EXPECT_EQ(Json("a\xff"), "\"a" + replacement + "\"");
-  EXPECT_EQ(Json("\xc0\xaf"), "\"" + replacement + replacement + "\"");          // overlong
+  EXPECT_EQ(Json("\xc0\xaf"), "\"" + replacement + replacement + "\"");  // overlong
   EXPECT_EQ(Json("\xed\xa0\x80"), "\"" + replacement + replacement + replacement + "\"");
-  EXPECT_EQ(Json("\xe2\x82"), "\"" + replacement + replacement + "\"");          // cut short
-  EXPECT_EQ(Json("\xf4\x90\x80\x80").size(), 2 + 4 * replacement.size());        // past U+10FFFF
+  EXPECT_EQ(Json("\xe2\x82"), "\"" + replacement + replacement + "\"");    // cut short
+  EXPECT_EQ(Json("\xf4\x90\x80\x80").size(), 2 + 4 * replacement.size());  // past U+10FFFF
 }
 
 TEST(BodyTest, TheBoundHoldsForTheWorstText) {

@@ -55,11 +55,11 @@ TEST(OutcomeTest, EveryStatusHasItsRow) {
     } else if (status == 400 || status == 413 || status == 422) {
       ExpectRow(outcome, OutcomeKind::kRejected, Verdict::kDeadLetter, Charge::kCharged,
                 BreakerEffect::kNeutral, WindowEffect::kHold);
-      EXPECT_EQ(outcome.give_up, GiveUp::kRejectedByReceiver);
+      EXPECT_EQ(outcome.give_up, dlq::DeadReason::kRejectedByReceiver);
     } else if (status == 410) {
       EXPECT_EQ(outcome.kind, OutcomeKind::kGone);
       EXPECT_EQ(outcome.verdict, Verdict::kDeadLetter);
-      EXPECT_EQ(outcome.give_up, GiveUp::kGone);
+      EXPECT_EQ(outcome.give_up, dlq::DeadReason::kGone);
     } else if (status == 429) {
       ExpectRow(outcome, OutcomeKind::kThrottled, Verdict::kRetry, Charge::kFree,
                 BreakerEffect::kNeutral, WindowEffect::kHalve);
@@ -92,8 +92,8 @@ TEST(OutcomeTest, EveryFailureHasItsRow) {
   }
   ExpectRow(OfFailure(HttpFailure::kTimeout), OutcomeKind::kTimeout, Verdict::kRetry,
             Charge::kCharged, BreakerEffect::kFailure, WindowEffect::kOne);
-  ExpectRow(OfFailure(HttpFailure::kAborted), OutcomeKind::kAborted, Verdict::kRetry,
-            Charge::kFree, BreakerEffect::kNeutral, WindowEffect::kHold);
+  ExpectRow(OfFailure(HttpFailure::kAborted), OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree,
+            BreakerEffect::kNeutral, WindowEffect::kHold);
 }
 
 TEST(OutcomeTest, ARefusedBatchIsTriedAgainUntilItsAttemptsAreUsedUp) {
@@ -101,7 +101,7 @@ TEST(OutcomeTest, ARefusedBatchIsTriedAgainUntilItsAttemptsAreUsedUp) {
     const Outcome outcome = OfStatus(status, 2);
     ExpectRow(outcome, OutcomeKind::kRejected, Verdict::kRetry, Charge::kCharged,
               BreakerEffect::kNeutral, WindowEffect::kHold);
-    EXPECT_EQ(outcome.give_up, GiveUp::kRejectedByReceiver);
+    EXPECT_EQ(outcome.give_up, dlq::DeadReason::kRejectedByReceiver);
   }
 }
 
@@ -117,7 +117,7 @@ TEST(OutcomeTest, RetryAfterHoldsTheEndpointFree) {
   EXPECT_EQ(OfStatus(429, 1, {"60"}).verdict, Verdict::kRetry);
   const Outcome past = OfStatus(429, 1, {"61"});
   EXPECT_EQ(past.verdict, Verdict::kDeadLetter);
-  EXPECT_EQ(past.give_up, GiveUp::kHorizon);
+  EXPECT_EQ(past.give_up, dlq::DeadReason::kHorizon);
   // Unreadable: as if it were not there.
   EXPECT_EQ(OfStatus(503, 1, {"soon"}).kind, OutcomeKind::kTemporaryStatus);
   EXPECT_EQ(OfStatus(503, 1, {"0"}).charge, Charge::kCharged);

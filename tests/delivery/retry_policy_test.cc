@@ -18,8 +18,8 @@ using std::chrono::seconds;
 
 // RETRY-05
 TEST(RetryPolicyTest, TheBoundNeverFallsAndNeverLeavesItsRange) {
-  for (const Duration first : {Duration(milliseconds(1)), Duration(seconds(1)), Duration(hours(1)),
-                               Duration(hours(24))}) {
+  for (const Duration first :
+       {Duration(milliseconds(1)), Duration(seconds(1)), Duration(hours(1)), Duration(hours(24))}) {
     for (const double factor : {1.0, 1.5, 2.0, 10.0}) {
       RetryPolicy policy;
       policy.first_delay = first;
