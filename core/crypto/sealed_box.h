@@ -22,8 +22,8 @@ struct SealContext {
 using SealKey = std::array<uint8_t, 32>;
 
 // AES-256-GCM: a random nonce of 12 bytes, the ciphertext, a tag of 16 bytes. `header` stands
-// before the box in the clear and is authenticated with the context. A key seals at most 2^32 values.
-// Threads: any.
+// before the box in the clear and is authenticated with the context. A key seals at most 2^32
+// values. Threads: any.
 std::string SealBox(const SealKey& key, absl::string_view header, absl::string_view plain,
                     const SealContext& context);
 // DataLoss when the key, the header, the context or the bytes are not those of the sealing; the

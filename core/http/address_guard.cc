@@ -52,24 +52,23 @@ struct V6Range {
   int prefix_bits;
 };
 constexpr V6Range kRefusedV6[] = {
-    {{0x20, 0x01, 0x00}, 23},                          // Teredo, benchmarks, ORCHID, ...
-    {{0x20, 0x01, 0x0d, 0xb8}, 32},                    // documentation
-    {{0x20, 0x02}, 16},                                // 6to4
-    {{0x26, 0x20, 0x00, 0x4f, 0x80, 0x00}, 48},        // AS112
-    {{0x3f, 0xff, 0x00}, 20},                          // documentation
+    {{0x20, 0x01, 0x00}, 23},                    // Teredo, benchmarks, ORCHID, ...
+    {{0x20, 0x01, 0x0d, 0xb8}, 32},              // documentation
+    {{0x20, 0x02}, 16},                          // 6to4
+    {{0x26, 0x20, 0x00, 0x4f, 0x80, 0x00}, 48},  // AS112
+    {{0x3f, 0xff, 0x00}, 20},                    // documentation
 };
 constexpr V6Range kGlobalV6 = {{0x20}, 3};
 constexpr V6Range kNat64 = {{0x00, 0x64, 0xff, 0x9b}, 96};
 
 // The ports that the Fetch standard blocks, and those of our own kind of servers. Sorted.
 constexpr uint16_t kRefusedPorts[] = {
-    0,    1,    7,    9,    11,   13,   15,   17,   19,   20,   21,   22,   23,   25,
-    37,   42,   43,   53,   69,   77,   79,   87,   95,   101,  102,  103,  104,  109,
-    110,  111,  113,  115,  117,  119,  123,  135,  137,  139,  143,  161,  179,  389,
-    427,  465,  512,  513,  514,  515,  526,  530,  531,  532,  540,  548,  554,  556,
-    563,  587,  601,  636,  989,  990,  993,  995,  1719, 1720, 1723, 2049, 3659, 4045,
-    4190, 5060, 5061, 5432, 6000, 6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697,
-    9092, 10080};
+    0,    1,    7,    9,    11,   13,   15,   17,   19,   20,   21,   22,   23,   25,   37,
+    42,   43,   53,   69,   77,   79,   87,   95,   101,  102,  103,  104,  109,  110,  111,
+    113,  115,  117,  119,  123,  135,  137,  139,  143,  161,  179,  389,  427,  465,  512,
+    513,  514,  515,  526,  530,  531,  532,  540,  548,  554,  556,  563,  587,  601,  636,
+    989,  990,  993,  995,  1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 5432, 6000,
+    6379, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 9092, 10080};
 
 bool In(const V6Range& range, const IpAddress& address) {
   return IpNetwork{IpAddress::V6(range.base), range.prefix_bits}.Contains(address);
@@ -138,8 +137,7 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
       !status.ok()) {
     return status;
   }
-  if (absl::Status status = ParseList("network.deny", options.deny, &rules->deny_);
-      !status.ok()) {
+  if (absl::Status status = ParseList("network.deny", options.deny, &rules->deny_); !status.ok()) {
     return status;
   }
   rules->nat64_ = options.nat64;

@@ -28,12 +28,13 @@ struct AddressRulesOptions {
 // Says which addresses we may connect to. It judges the binary address that a socket is about to
 // be connected to, never text. Refused are all ranges that are not plain public unicast: private,
 // loopback, link-local, CGNAT, multicast, reserved, documentation and benchmark nets, and IPv4
-// inside IPv6 in whatever form (mapped, of public addresses too, compatible, 6to4, Teredo, ISATAP; of NAT64 the inner address
-// decides), cloud agents on public addresses, and ports of other protocols.
+// inside IPv6 in whatever form (mapped, of public addresses too, compatible, 6to4, Teredo, ISATAP;
+// of NAT64 the inner address decides), cloud agents on public addresses, and ports of other
+// protocols.
 //
-// Order: `own` refuses, then `deny` refuses, then `allow` allows (and lifts the rule about ports for
-// that address), then what is built in. An IPv4 network of a list also holds for the address mapped
-// into IPv6.
+// Order: `own` refuses, then `deny` refuses, then `allow` allows (and lifts the rule about ports
+// for that address), then what is built in. An IPv4 network of a list also holds for the address
+// mapped into IPv6.
 //
 // Threads: any, once made.
 class AddressRules {

@@ -37,19 +37,18 @@ bool IsHeaderValue(absl::string_view value) {
 }
 
 bool IsReservedHeader(absl::string_view name) {
-  return std::any_of(std::begin(kReserved), std::end(kReserved),
-                     [name](absl::string_view other) {
-                       return absl::EqualsIgnoreCase(name, other);
-                     }) ||
-         std::any_of(std::begin(kReservedPrefixes), std::end(kReservedPrefixes),
-                     [name](absl::string_view prefix) {
-                       return absl::StartsWithIgnoreCase(name, prefix);
-                     });
+  return std::any_of(
+             std::begin(kReserved), std::end(kReserved),
+             [name](absl::string_view other) { return absl::EqualsIgnoreCase(name, other); }) ||
+         std::any_of(
+             std::begin(kReservedPrefixes), std::end(kReservedPrefixes),
+             [name](absl::string_view prefix) { return absl::StartsWithIgnoreCase(name, prefix); });
 }
 
 absl::optional<HeaderFault> FindHeaderFault(const HttpHeaders& headers) {
   if (headers.size() > kCustomHeadersMax) {
-    return HeaderFault{kCustomHeadersMax, absl::StrCat("more than ", kCustomHeadersMax, " headers")};
+    return HeaderFault{kCustomHeadersMax,
+                       absl::StrCat("more than ", kCustomHeadersMax, " headers")};
   }
   for (size_t i = 0; i < headers.size(); ++i) {
     const auto& [name, value] = headers[i];

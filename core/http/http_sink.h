@@ -98,8 +98,8 @@ class HttpSink {
   virtual bool CanSend() const = 0;
   // Needs CanSend(). `done` is called exactly once, from the loop, never inside a call to the sink.
   virtual HttpRequestId Send(HttpRequest request, Done done) = 0;
-  // Ends a request soon: its `done` is called with kAborted, or with its status when a complete head
-  // was in. No effect on a request that has ended.
+  // Ends a request soon: its `done` is called with kAborted, or with its status when a complete
+  // head was in. No effect on a request that has ended.
   virtual void Abort(HttpRequestId id) = 0;
   virtual void AbortAll() = 0;
 

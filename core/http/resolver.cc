@@ -119,16 +119,12 @@ class State {
     std::list<std::string>::iterator place;
   };
 
-  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return stopped_ || !queue_.empty();
-  }
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || !queue_.empty(); }
 
-  void Store(const std::string& host, ResolveResult& result)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+  void Store(const std::string& host, ResolveResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const bool failed = result.addresses.empty();
     (failed ? failures_ : lookups_).Increment();
-    result.valid_until =
-        clock_.Now() + (failed ? options_.failure_valid_for : options_.valid_for);
+    result.valid_until = clock_.Now() + (failed ? options_.failure_valid_for : options_.valid_for);
     const auto old = cache_.find(host);
     if (old != cache_.end()) {
       ages_.erase(old->second.place);

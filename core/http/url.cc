@@ -17,9 +17,7 @@ namespace {
 constexpr size_t kHostCharactersMax = 253;
 constexpr size_t kLabelCharactersMax = 63;
 
-absl::Status Fault(absl::string_view detail) {
-  return absl::InvalidArgumentError(detail);
-}
+absl::Status Fault(absl::string_view detail) { return absl::InvalidArgumentError(detail); }
 
 bool IsDigit(char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); }
 bool IsHexDigit(char c) { return absl::ascii_isxdigit(static_cast<unsigned char>(c)); }
@@ -35,7 +33,8 @@ absl::Status CheckCharacters(absl::string_view text) {
     }
     if (byte <= 0x20 || byte == 0x7f) return Fault("the URL has a space or a control character");
     if (absl::StrContains("\"<>\\^`{|}", c)) {
-      return Fault("the URL has a character that must be percent-encoded: one of \" < > \\ ^ ` { | }");
+      return Fault(
+          "the URL has a character that must be percent-encoded: one of \" < > \\ ^ ` { | }");
     }
   }
   return absl::OkStatus();

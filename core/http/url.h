@@ -35,7 +35,8 @@ struct HttpUrl {
 // not printable ASCII, user info, no host, a percent sign or a Unicode letter in the host (A-labels
 // are fine), a number that is not a plain dotted IPv4 address (0x7f.1, 127.1, 2130706433), an empty
 // or too long label (63) or name (253), a port outside 1..65535, a fragment, a backslash, a broken
-// percent escape. Whether the address may be reached is not asked here: see AddressRules. Threads: any.
+// percent escape. Whether the address may be reached is not asked here: see AddressRules. Threads:
+// any.
 absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view text);
 
 }  // namespace postrider

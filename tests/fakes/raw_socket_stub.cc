@@ -35,8 +35,7 @@ RawSocketStub::RawSocketStub(EventLoop& loop) : loop_(loop) {
   POSTRIDER_CHECK(listen(listen_fd_, 1'024) == 0);
   POSTRIDER_CHECK(getsockname(listen_fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
   port_ = ntohs(address.sin_port);
-  POSTRIDER_CHECK(
-      loop_.Watch(listen_fd_, kFdReadable, [this](uint32_t) { Accept(); }).ok());
+  POSTRIDER_CHECK(loop_.Watch(listen_fd_, kFdReadable, [this](uint32_t) { Accept(); }).ok());
 }
 
 RawSocketStub::~RawSocketStub() {
@@ -72,10 +71,11 @@ void RawSocketStub::Accept() {
     connection->read_closed = !read_;
     connection->steps.assign(connect_script_.begin(), connect_script_.end());
     open_[connection->number] = connection;
-    POSTRIDER_CHECK(loop_
-                        .Watch(fd, read_ ? kFdReadable : kFdNone,
-                               [this, connection](uint32_t events) { OnEvents(connection, events); })
-                        .ok());
+    POSTRIDER_CHECK(
+        loop_
+            .Watch(fd, read_ ? kFdReadable : kFdNone,
+                   [this, connection](uint32_t events) { OnEvents(connection, events); })
+            .ok());
     Run(connection);
   }
 }

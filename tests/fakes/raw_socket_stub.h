@@ -18,8 +18,8 @@ namespace postrider::tests {
 struct StubStep {
   enum class Kind { kSend, kWait, kReset, kHalfClose, kClose };
   Kind kind = Kind::kSend;
-  std::string bytes;        // kSend
-  int64_t repeats = 1;      // kSend: so often
+  std::string bytes;    // kSend
+  int64_t repeats = 1;  // kSend: so often
   std::chrono::milliseconds wait{0};
 };
 using StubScript = std::vector<StubStep>;
@@ -44,8 +44,8 @@ struct StubRequest {
 };
 
 // A raw HTTP/1.x server on an ephemeral port of 127.0.0.1, driven by the test's loop: it answers
-// each complete request by a script of bytes, waits and breaks, and knows no HTTP beyond finding the
-// request's end by its Content-Length.
+// each complete request by a script of bytes, waits and breaks, and knows no HTTP beyond finding
+// the request's end by its Content-Length.
 class RawSocketStub {
  public:
   using OnRequest = std::function<StubScript(const StubRequest&)>;

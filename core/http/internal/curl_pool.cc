@@ -12,8 +12,9 @@
 namespace postrider::internal {
 namespace {
 
-// libcurl takes an idle connection with bytes waiting, or with a reset pending, for alive, and would
-// read those bytes as the answer to its next request. After this it finds the end of the stream.
+// libcurl takes an idle connection with bytes waiting, or with a reset pending, for alive, and
+// would read those bytes as the answer to its next request. After this it finds the end of the
+// stream.
 void EndIdle(int fd) {
   constexpr int kReadsMax = 16;
   char discarded[4'096];
@@ -91,11 +92,10 @@ int CurlPool::OnTimer(CURLM*, long timeout_ms, void* pool) {
     self->owner_.OnPoolDue(*self);
   } else if (timeout_ms > 0) {
     // It rounds down, and would not ask again if it were called too early.
-    self->timer_ =
-        self->loop_.CallAfter(std::chrono::milliseconds(timeout_ms + 1), [self] {
-          self->timer_ = 0;
-          self->owner_.OnPoolDue(*self);
-        });
+    self->timer_ = self->loop_.CallAfter(std::chrono::milliseconds(timeout_ms + 1), [self] {
+      self->timer_ = 0;
+      self->owner_.OnPoolDue(*self);
+    });
   }
   return 0;
 }
@@ -106,8 +106,8 @@ void CurlPool::Want(int fd, uint32_t events) {
   if (socket.watched == events) return;
   if (socket.watched != 0) {
     loop_.SetEvents(fd, events);
-  } else if (const absl::Status status = loop_.Watch(
-                 fd, events, [this, fd](uint32_t happened) { OnEvents(fd, happened); });
+  } else if (const absl::Status status =
+                 loop_.Watch(fd, events, [this, fd](uint32_t happened) { OnEvents(fd, happened); });
              !status.ok()) {
     // The request then ends at its deadline.
     POSTRIDER_LOG(kError, "http: cannot watch a socket", {"error", status.message()});

@@ -1,5 +1,3 @@
-#include "core/http/curl_sink.h"
-
 #include <curl/curl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -9,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/http/curl_sink.h"
 #include "core/http/internal/curl_sink_impl.h"
 
 namespace postrider {
@@ -41,8 +40,8 @@ absl::StatusOr<std::unique_ptr<HttpSink>> CreateCurlSink(EventLoop& loop,
     return absl::NotFoundError(
         absl::StrCat("http: the CA bundle ", options.ca_bundle_file, " cannot be read"));
   }
-  return std::unique_ptr<HttpSink>(std::make_unique<internal::CurlSink>(
-      loop, options, resolver, std::move(rules), metrics));
+  return std::unique_ptr<HttpSink>(
+      std::make_unique<internal::CurlSink>(loop, options, resolver, std::move(rules), metrics));
 }
 
 absl::string_view HttpFailureName(HttpFailure failure) {

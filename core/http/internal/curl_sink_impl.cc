@@ -56,17 +56,18 @@ Duration Microseconds(CURL* easy, CURLINFO info) {
 }  // namespace
 
 CurlSinkMetrics::CurlSinkMetrics(Metrics& metrics)
-    : resends(metrics.AddCounter("postrider_http_resends_total",
-                                 "Requests that were sent again because a kept connection was dead")),
+    : resends(
+          metrics.AddCounter("postrider_http_resends_total",
+                             "Requests that were sent again because a kept connection was dead")),
       connections(
           metrics.AddCounter("postrider_http_connections_total", "Connections that were opened")),
       idle_events(metrics.AddCounter("postrider_http_idle_socket_events_total",
                                      "Events on connections that no request used")),
       unknown_codes(metrics.AddCounter("postrider_http_unknown_ends_total",
                                        "Requests that ended without a head and without a fault")),
-      queue_seconds(metrics.AddHistogram(
-          "postrider_http_queue_seconds", "What a request waited for its name and a slot",
-          {0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})) {
+      queue_seconds(metrics.AddHistogram("postrider_http_queue_seconds",
+                                         "What a request waited for its name and a slot",
+                                         {0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60})) {
   for (int i = 0; i < kHttpFailures; ++i) {
     requests.push_back(
         &metrics.AddCounter("postrider_http_requests_total", "Requests that ended, by failure",
@@ -170,15 +171,15 @@ CurlSink::Route* CurlSink::FindRoute(const HttpRequest& request) {
 
 void CurlSink::StartResolving(Route& route) {
   route.resolving = true;
-  route.resolve_timer = loop_.CallAfter(
-      options_.resolve_timeout, [this, key = route.key] { OnResolveTimeout(key); });
+  route.resolve_timer =
+      loop_.CallAfter(options_.resolve_timeout, [this, key = route.key] { OnResolveTimeout(key); });
   const std::string host = route.key.substr(0, route.key.rfind(':', route.key.find('\n')));
   resolver_.Resolve(host, [inbox = inbox_, key = route.key](ResolveResult result) mutable {
     absl::MutexLock lock(&inbox->mutex);
     if (inbox->loop == nullptr) return;
     // When the loop has no room for it, the timer of the route ends the wait.
-    static_cast<void>(inbox->loop->Post(
-        [inbox, key = std::move(key), result = std::move(result)]() mutable {
+    static_cast<void>(
+        inbox->loop->Post([inbox, key = std::move(key), result = std::move(result)]() mutable {
           if (inbox->sink != nullptr) inbox->sink->OnResolved(key, std::move(result));
         }));
   });
@@ -234,8 +235,7 @@ void CurlSink::SweepRoutes() {
   const MonotonicTime now = loop_.clock().Now();
   absl::erase_if(routes_, [&](const auto& entry) {
     const Route& route = *entry.second;
-    if (route.users > 0 || route.resolving ||
-        now - route.last_used < options_.connection_age_max) {
+    if (route.users > 0 || route.resolving || now - route.last_used < options_.connection_age_max) {
       return false;
     }
     Pool& pool = pools_[route.pool_index];
@@ -278,12 +278,11 @@ void CurlSink::Start(Transfer& transfer) {
   transfer.slot->transfer = &transfer;
   transfer.pool = pools_[transfer.route->pool_index].pool.get();
   SetRequestOptions(transfer);
-  transfer.deadline =
-      loop_.CallAfter(transfer.request.total_timeout, [this, id = transfer.id] {
-        Transfer& late = *transfers_.at(id);
-        late.deadline = 0;
-        End(late, Cause::kDeadline, CURLE_OPERATION_TIMEDOUT);
-      });
+  transfer.deadline = loop_.CallAfter(transfer.request.total_timeout, [this, id = transfer.id] {
+    Transfer& late = *transfers_.at(id);
+    late.deadline = 0;
+    End(late, Cause::kDeadline, CURLE_OPERATION_TIMEDOUT);
+  });
   // It fails only for a handle that is in a multi already.
   POSTRIDER_CHECK(transfer.pool->Add(transfer.slot->easy.get()) == CURLM_OK);
 }
@@ -325,8 +324,7 @@ void CurlSink::SetRequestOptions(Transfer& transfer) {
   curl_easy_setopt(easy, CURLOPT_URL, request.url.ToString().c_str());
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers.get());
   curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request.body.data());
-  curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE,
-                   static_cast<curl_off_t>(request.body.size()));
+  curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
   curl_easy_setopt(easy, CURLOPT_CONNECT_TO, route.connect_to.get());
   curl_easy_setopt(easy, CURLOPT_RESOLVE, transfer.resolve.get());
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, Milliseconds(request.connect_timeout));

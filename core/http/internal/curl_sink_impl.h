@@ -78,8 +78,8 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
     size_t pool_index = 0;
     std::vector<IpAddress> addresses;
     MonotonicTime valid_until;
-    uint64_t version = 0;         // of `addresses`
-    uint64_t loaded_version = 0;  // that the pool has surely got
+    uint64_t version = 0;            // of `addresses`
+    uint64_t loaded_version = 0;     // that the pool has surely got
     uint64_t loaded_generation = 0;  // of the pool that has got it
     bool resolving = false;
     TimerId resolve_timer = 0;

@@ -16,10 +16,10 @@
 namespace postrider {
 namespace {
 
+using ::postrider::tests::StatusIs;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::postrider::tests::StatusIs;
 
 std::string Line(absl::string_view id, char byte) {
   return absl::StrCat(id, ":", absl::Base64Escape(std::string(32, byte)), "\n");

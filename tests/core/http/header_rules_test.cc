@@ -48,7 +48,8 @@ TEST(HeaderRulesTest, RefusesReservedAndDoubledNamesInAnyCase) {
 
 TEST(HeaderRulesTest, BoundsTheNumberOfHeaders) {
   HttpHeaders headers;
-  for (size_t i = 0; i < kCustomHeadersMax; ++i) headers.emplace_back("X-" + std::to_string(i), "v");
+  for (size_t i = 0; i < kCustomHeadersMax; ++i)
+    headers.emplace_back("X-" + std::to_string(i), "v");
   EXPECT_FALSE(FindHeaderFault(headers));
   headers.emplace_back("X-more", "v");
   EXPECT_TRUE(FindHeaderFault(headers));

@@ -11,9 +11,9 @@
 namespace postrider {
 namespace {
 
+using ::postrider::tests::StatusIs;
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::postrider::tests::StatusIs;
 
 void ExpectRefused(const std::string& text) {
   EXPECT_THAT(ParseHttpUrl(text), StatusIs(absl::StatusCode::kInvalidArgument)) << text;
@@ -39,8 +39,8 @@ TEST(UrlTest, FillsInTargetAndPort) {
 
 // URL-01
 TEST(UrlTest, RefusesUserInfoWithoutRepeatingIt) {
-  for (const std::string text :
-       {"https://u:hunter2@h/x", "https://hunter2@h/x", "https://u%40d:hunter2@h/", "https://@h/"}) {
+  for (const std::string text : {"https://u:hunter2@h/x", "https://hunter2@h/x",
+                                 "https://u%40d:hunter2@h/", "https://@h/"}) {
     EXPECT_THAT(ParseHttpUrl(text),
                 StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("hunter2"))))
         << text;
@@ -58,13 +58,37 @@ TEST(UrlTest, AcceptsOddButLegalUrls) {
 }
 
 TEST(UrlTest, RefusesWhatIsNoHttpUrl) {
-  for (const std::string text :
-       {"", "h.example", "ftp://h/", "file:///etc/passwd", "//h/", "https:/h/", "https://",
-        "https:///x", "https://:80/", "https://h:0/", "https://h:65536/", "https://h:/",
-        "https://h:+80/", "https://h:8a/", "https://h:099/", "https://h/#part", "https://h/a b",
-        "https://h/\x01", "https://h/%zz", "https://h/%2", "https://h\\@x/", "https://h/<x>",
-        "https://h/a\r\nX-Evil: 1", "https://[::1/", "https://[::1]x/", "https://[1.2.3.4]/",
-        "https://[fe80::1%25eth0]/", "https://h_.-/", "https://-h/", "https://a..b/", "https://./"}) {
+  for (const std::string text : {"",
+                                 "h.example",
+                                 "ftp://h/",
+                                 "file:///etc/passwd",
+                                 "//h/",
+                                 "https:/h/",
+                                 "https://",
+                                 "https:///x",
+                                 "https://:80/",
+                                 "https://h:0/",
+                                 "https://h:65536/",
+                                 "https://h:/",
+                                 "https://h:+80/",
+                                 "https://h:8a/",
+                                 "https://h:099/",
+                                 "https://h/#part",
+                                 "https://h/a b",
+                                 "https://h/\x01",
+                                 "https://h/%zz",
+                                 "https://h/%2",
+                                 "https://h\\@x/",
+                                 "https://h/<x>",
+                                 "https://h/a\r\nX-Evil: 1",
+                                 "https://[::1/",
+                                 "https://[::1]x/",
+                                 "https://[1.2.3.4]/",
+                                 "https://[fe80::1%25eth0]/",
+                                 "https://h_.-/",
+                                 "https://-h/",
+                                 "https://a..b/",
+                                 "https://./"}) {
     ExpectRefused(text);
   }
   ExpectRefused(std::string("https://h/\0x", 12));
@@ -72,7 +96,8 @@ TEST(UrlTest, RefusesWhatIsNoHttpUrl) {
 
 // URL-03
 TEST(UrlTest, GivesAHostOneForm) {
-  for (const std::string text : {"https://XN--Bcher-KVA.example/", "https://xn--bcher-kva.example./"}) {
+  for (const std::string text :
+       {"https://XN--Bcher-KVA.example/", "https://xn--bcher-kva.example./"}) {
     ASSERT_OK_AND_ASSIGN(const HttpUrl url, ParseHttpUrl(text));
     EXPECT_EQ(url.host, "xn--bcher-kva.example");
   }
@@ -85,9 +110,9 @@ TEST(UrlTest, GivesAHostOneForm) {
 // URL-03
 TEST(UrlTest, RefusesUnicodeAndPercentSignsInAHost) {
   for (const std::string text :
-       {"https://b\u00fccher.example/", "https://B\u00dcCHER.example/", "https://b%C3%BCcher.example/",
-        "https://127%2e0%2e0%2e1/", "https://%31%32%37.0.0.1/", "https://\u2460\u2461\u2466.0.0.1/",
-        "https://127\u30020\u30020\u30021/"}) {
+       {"https://b\u00fccher.example/", "https://B\u00dcCHER.example/",
+        "https://b%C3%BCcher.example/", "https://127%2e0%2e0%2e1/", "https://%31%32%37.0.0.1/",
+        "https://\u2460\u2461\u2466.0.0.1/", "https://127\u30020\u30020\u30021/"}) {
     ExpectRefused(text);
   }
 }
@@ -112,9 +137,9 @@ TEST(UrlTest, BoundsLabelsHostAndUrl) {
 TEST(UrlTest, OldNumericSpellingsNeverReachLoopbackOrMetadata) {
   const auto rules = AddressRules::Default();
   for (const std::string host :
-       {"2130706433", "0x7f000001", "017700000001", "0177.0.0.1", "127.1", "127.0.1", "0x7f.1",
-        "2852039166", "0xa9fea9fe", "025177524776", "127.0.0.1.", "0", "0.0.0.0", "+1.2.3.4",
-        "1.2.3.256", "1.2.3.4.5", "0x", "x.0x1", "1.2.3.04", "0X7F.1"}) {
+       {"2130706433", "0x7f000001", "017700000001", "0177.0.0.1", "127.1",    "127.0.1", "0x7f.1",
+        "2852039166", "0xa9fea9fe", "025177524776", "127.0.0.1.", "0",        "0.0.0.0", "+1.2.3.4",
+        "1.2.3.256",  "1.2.3.4.5",  "0x",           "x.0x1",      "1.2.3.04", "0X7F.1"}) {
     const absl::StatusOr<HttpUrl> url = ParseHttpUrl(absl::StrCat("http://", host, "/"));
     if (!url.ok()) continue;
     ASSERT_TRUE(url->address) << host;

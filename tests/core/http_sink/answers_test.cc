@@ -43,16 +43,15 @@ TEST_F(SinkAnswersTest, EveryFinalStatusIsTakenWhateverTheBody) {
   EXPECT_EQ(Answered({SendBytes("HTTP/1.1 204 No\r\n\r\n")}).status, 204);
   EXPECT_EQ(Answered({SendBytes(StubAnswer(205))}).status, 205);
   // 199 is interim, and nothing follows it.
-  const HttpResult interim =
-      Answered({SendBytes("HTTP/1.1 199 X\r\n\r\n"), CloseConnection()});
+  const HttpResult interim = Answered({SendBytes("HTTP/1.1 199 X\r\n\r\n"), CloseConnection()});
   EXPECT_NE(interim.failure, HttpFailure::kNone);
   EXPECT_EQ(interim.status, 0);
 }
 
 TEST_F(SinkAnswersTest, InterimAnswersAreSkipped) {
-  const HttpResult result = Answered({SendBytes(
-      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nRetry-After: 1\r\n\r\n" +
-      StubAnswer(503, "busy", "Retry-After: 120\r\nretry-after: 7\r\nDate: now\r\n"))});
+  const HttpResult result = Answered(
+      {SendBytes("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nRetry-After: 1\r\n\r\n" +
+                 StubAnswer(503, "busy", "Retry-After: 120\r\nretry-after: 7\r\nDate: now\r\n"))});
   EXPECT_EQ(result.status, 503);
   EXPECT_EQ(result.retry_after, (std::vector<std::string>{"120", "7"}));
   EXPECT_EQ(result.date, "now");
@@ -163,11 +162,10 @@ TEST_F(SinkAnswersTest, TellsFailuresApart) {
 // ABUSE-01
 TEST_F(SinkAnswersTest, AnEndlessBodyIsCut) {
   const std::string chunk = "10000\r\n" + std::string(65'536, '0') + "\r\n";
-  const std::string heads[] = {
-      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-      "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\n",
-      "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
-      "HTTP/1.1 500 No\r\n\r\n"};
+  const std::string heads[] = {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
+                               "HTTP/1.1 200 OK\r\nContent-Length: 9223372036854775807\r\n\r\n",
+                               "HTTP/1.1 200 OK\r\nContent-Length: 18446744073709551616\r\n\r\n",
+                               "HTTP/1.1 500 No\r\n\r\n"};
   for (const std::string& head : heads) {
     const int64_t before = stub_.bytes_sent();
     const HttpResult result = Answered({SendBytes(head), SendBytes(chunk, 1'000'000)});

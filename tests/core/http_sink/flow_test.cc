@@ -245,10 +245,8 @@ TEST(SystemResolverTest, KnowsLocalhostAndCachesIt) {
   EXPECT_EQ(std::count_if(results.begin(), results.end(),
                           [](const ResolveResult& result) { return !result.addresses.empty(); }),
             2);
-  EXPECT_EQ(metrics
-                .AddCounter("postrider_http_dns_lookups_total", "", {{"result", "found"}})
-                .value(),
-            1);
+  EXPECT_EQ(
+      metrics.AddCounter("postrider_http_dns_lookups_total", "", {{"result", "found"}}).value(), 1);
 }
 
 }  // namespace

@@ -41,8 +41,8 @@ TEST_F(SinkGuardTest, ChecksTheAddressThatItConnectsToEachTime) {
   allow_loopback_ = AddressRules::Default();
   RawSocketStub stub(*loop_);
   const std::string url = "http://rebind.example:" + std::to_string(stub.port()) + "/";
-  resolver_.answers["rebind.example"] = {{"127.0.0.1"}, {"10.0.0.1"}, {"::ffff:127.0.0.1"},
-                                         {"127.0.0.1"}};
+  resolver_.answers["rebind.example"] = {
+      {"127.0.0.1"}, {"10.0.0.1"}, {"::ffff:127.0.0.1"}, {"127.0.0.1"}};
   for (int i = 0; i < 5; ++i) {
     const HttpResult result = Send(url);
     EXPECT_EQ(result.failure, HttpFailure::kAddressRefused);
@@ -66,8 +66,7 @@ TEST_F(SinkGuardTest, ALaterAnswerIsCheckedToo) {
   resolver_.answers["rebind.example"] = {{"127.0.0.1"}, {"127.0.0.2"}};
   const std::string url = "http://rebind.example:" + std::to_string(stub.port()) + "/";
   EXPECT_EQ(Send(url).status, 200);
-  EXPECT_EQ(stub.requests()[0].Header("host"),
-            "rebind.example:" + std::to_string(stub.port()));
+  EXPECT_EQ(stub.requests()[0].Header("host"), "rebind.example:" + std::to_string(stub.port()));
   EXPECT_EQ(Send(url).failure, HttpFailure::kAddressRefused);
   EXPECT_EQ(stub.connections(), 1);
 }
@@ -80,9 +79,9 @@ TEST_F(SinkGuardTest, TakesTheAllowedOneOfManyAddresses) {
 
 TEST_F(SinkGuardTest, RefusesLiteralsAndPorts) {
   allow_loopback_ = AddressRules::Default();
-  for (const std::string url : {"http://127.0.0.1:8080/", "http://[::1]:8080/",
-                                "http://169.254.169.254/", "http://[fd00:ec2::254]/",
-                                "http://[::ffff:169.254.169.254]/", "http://8.8.8.8:6379/"}) {
+  for (const std::string url :
+       {"http://127.0.0.1:8080/", "http://[::1]:8080/", "http://169.254.169.254/",
+        "http://[fd00:ec2::254]/", "http://[::ffff:169.254.169.254]/", "http://8.8.8.8:6379/"}) {
     EXPECT_EQ(Send(url).failure, HttpFailure::kAddressRefused) << url;
   }
 }
@@ -134,8 +133,8 @@ TEST_F(SinkGuardTest, GroupsShareNoConnection) {
 TEST_F(SinkGuardTest, UncleanHeadersNeverReachTheWire) {
   RawSocketStub stub(*loop_);
   const std::pair<std::string, std::string> headers[] = {
-      {"X-A", "a\r\nX-Evil: 1"}, {"X-A\r\nX-Evil", "1"}, {"X-A", "a\nb"}, {"Host", "evil"},
-      {"Transfer-Encoding", "chunked"}, {"content-length", "5"}};
+      {"X-A", "a\r\nX-Evil: 1"}, {"X-A\r\nX-Evil", "1"},           {"X-A", "a\nb"},
+      {"Host", "evil"},          {"Transfer-Encoding", "chunked"}, {"content-length", "5"}};
   for (const auto& header : headers) {
     HttpRequest request = Request(stub.url());
     request.headers.push_back(header);

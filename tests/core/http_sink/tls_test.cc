@@ -190,9 +190,9 @@ TEST_F(SinkTlsTest, RefusesTlsBelow12) {
 
 TEST_F(SinkTlsTest, NeedsItsBundle) {
   options_.ca_bundle_file = "/nowhere/bundle.pem";
-  EXPECT_THAT(CreateCurlSink(*loop_, options_, resolver_, allow_loopback_, metrics_),
-              tests::StatusIs(absl::StatusCode::kNotFound,
-                              ::testing::HasSubstr("/nowhere/bundle.pem")));
+  EXPECT_THAT(
+      CreateCurlSink(*loop_, options_, resolver_, allow_loopback_, metrics_),
+      tests::StatusIs(absl::StatusCode::kNotFound, ::testing::HasSubstr("/nowhere/bundle.pem")));
 }
 
 }  // namespace
