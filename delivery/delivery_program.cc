@@ -21,7 +21,13 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
       metrics_(metrics),
       random_(seed) {}
 
-DeliveryProgram::~DeliveryProgram() { POSTRIDER_CHECK(functions_.empty()); }
+// Outside of a turn of the loop: what is still in flight (a stop that waited no longer) ends here, and its
+// functions are gone.
+DeliveryProgram::~DeliveryProgram() {
+  POSTRIDER_CHECK(functions_.empty());
+  sink_->AbortAll();
+  while (sink_->in_flight() > 0) loop_.RunOnce(Duration::zero());
+}
 
 std::unique_ptr<KeyedProcessFunction> DeliveryProgram::CreateFunction(const TopicPartition&) {
   auto function = std::make_unique<EndpointFunction>(*this);
