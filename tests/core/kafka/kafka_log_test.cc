@@ -145,6 +145,46 @@ TEST(KafkaLogTest, ClosesWithoutABroker) {
   EXPECT_EQ(aborted, 1);
 }
 
+TEST(KafkaLogTest, LeavesAGroupThatItNeverReached) {
+  const SystemClock clock;
+  Metrics metrics;
+  KafkaOptions options;
+  options.brokers = "127.0.0.1:1";
+  auto log = KafkaLog::Open(options, clock, metrics);
+  ASSERT_TRUE(log.ok()) << log.status();
+  auto loop = EventLoop::Create(clock);
+  ASSERT_TRUE(loop.ok()) << loop.status();
+  struct Silent : GroupHandler {
+    void OnAssigned(Assignment) override { ADD_FAILURE() << "assigned by nobody"; }
+    void OnRevoked() override { ADD_FAILURE() << "there is nothing to revoke"; }
+    void OnLost() override { ADD_FAILURE() << "there is nothing to lose"; }
+    void OnRecord(const LogRecord&) override {}
+    void OnPartitionEnd(const TopicPartition&, int64_t) override {}
+    void OnOutOfRange(const TopicPartition&, int64_t) override {}
+    void OnReachable(bool) override {}
+  } handler;
+  GroupOptions group;
+  group.group = "g";
+  group.topics = {"t"};
+  auto joined = (*log)->JoinGroup(**loop, group, handler);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  GroupConsumer& consumer = **joined;
+  const auto poll = [&consumer](uint32_t) { consumer.Poll(1); };
+  ASSERT_TRUE((*loop)->Watch(consumer.wake_fd(), kFdReadable, poll).ok());
+  const auto turn_until = [&loop](const bool& condition) {
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!condition && std::chrono::steady_clock::now() < end) {
+      (*loop)->RunOnce(std::chrono::milliseconds(20));
+    }
+    return condition;
+  };
+  bool left = false;
+  consumer.Leave([&left] { left = true; });
+  EXPECT_FALSE(left) << "answered from inside the call";
+  EXPECT_TRUE(turn_until(left));
+  (*loop)->Unwatch(consumer.wake_fd());
+}
+
 class KafkaTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -296,7 +336,12 @@ TEST_F(KafkaTest, LosesNothingWhenTheBrokerIsKilledAndComesBack) {
   group.topics = {spec.name};
   contract::Member member(*environment_, group);
   member.Join();
-  ASSERT_TRUE(Until([&] { return member.ends.size() == kPartitions; }));
+  GroupOptions other_group = group;
+  other_group.group += ".leaver";
+  contract::Member leaver(*environment_, other_group);
+  leaver.Join();
+  ASSERT_TRUE(Until(
+      [&] { return member.ends.size() == kPartitions && leaver.ends.size() == kPartitions; }));
 
   std::function<void()> append = [&] {
     if (!appending) return;
@@ -329,6 +374,9 @@ TEST_F(KafkaTest, LosesNothingWhenTheBrokerIsKilledAndComesBack) {
     ASSERT_TRUE(kill.succeeded());
   }
   ASSERT_TRUE(Until([&] { return !member.reachable && !lease_holds(); }));
+  // With positions that it cannot commit any more.
+  leaver.consumer().Leave([&leaver] { leaver.left = true; });
+  ASSERT_TRUE(Until([&] { return leaver.left; }, std::chrono::seconds(30)));
   const size_t answered_before = answered.size();
   {
     const StackCommand start("start-kafka");
