@@ -157,17 +157,16 @@ absl::Status CreateRoles(BlockingSession& session, const std::vector<Role>& role
 absl::Status ApplyRoles(BlockingSession& session, const std::vector<Role>& roles) {
   std::vector<std::string> names;
   for (const Role& role : roles) names.push_back(QuoteIdentifier(role.parsed.user));
-  ASSIGN_OR_RETURN(QueryResult version,
-                   session.Query("SELECT coalesce(max(number), 0) AS number "
-                                 "FROM postrider.schema_migrations"));
+  ASSIGN_OR_RETURN(QueryResult version, session.Query("SELECT coalesce(max(number), 0) AS number "
+                                                      "FROM postrider.schema_migrations"));
   const std::string wanted =
       absl::StrCat(absl::StrJoin(names, " "), " ", internal::EmbeddedRolesChecksum(), " at ",
                    version.text(0, 0));
   ASSIGN_OR_RETURN(QueryResult had, session.Query("SELECT roles FROM postrider.schema_roles"));
   if (had.rows() == 1 && had.text(0, 0) == wanted) return absl::OkStatus();
-  const std::string script = absl::StrReplaceAll(
-      internal::EmbeddedRoles(),
-      {{":api", names[0]}, {":indexer", names[1]}, {":reader", names[2]}});
+  const std::string script =
+      absl::StrReplaceAll(internal::EmbeddedRoles(),
+                          {{":api", names[0]}, {":indexer", names[1]}, {":reader", names[2]}});
   return Wrap(InTransaction(session, {script},
                             {Statement{"INSERT INTO postrider.schema_roles (roles) VALUES ($1) "
                                        "ON CONFLICT (only_row) DO UPDATE "
@@ -199,11 +198,10 @@ absl::StatusOr<MigrateReport> Migrate(const DatabaseOptions& options,
   ASSIGN_OR_RETURN(std::unique_ptr<BlockingSession> session, BlockingSession::Open(options.url));
   // Held to the end of the session, so that nobody else is between two of our transactions.
   RETURN_IF_ERROR(session->Script("SET client_min_messages = warning"));
-  RETURN_IF_ERROR(Wrap(session
-                           ->Query(Statement{"SELECT pg_advisory_lock($1::bigint)",
-                                             {SqlParam::Int(kLockKey)}})
-                           .status(),
-                       "lock"));
+  RETURN_IF_ERROR(Wrap(
+      session->Query(Statement{"SELECT pg_advisory_lock($1::bigint)", {SqlParam::Int(kLockKey)}})
+          .status(),
+      "lock"));
   RETURN_IF_ERROR(Wrap(session->Script(kBootstrap), "schema"));
 
   MigrateReport report;
@@ -217,13 +215,13 @@ absl::StatusOr<MigrateReport> Migrate(const DatabaseOptions& options,
     if (migration.number != static_cast<int>(i) + 1) {
       return absl::InternalError(absl::StrCat("migrate: ", migration.name, " is out of order"));
     }
-    RETURN_IF_ERROR(
-        Wrap(InTransaction(*session, {std::string(migration.sql)},
-                           {Statement{"INSERT INTO postrider.schema_migrations (number, name, "
-                                      "checksum) VALUES ($1::integer, $2, $3)",
-                                      {SqlParam::Int(migration.number), migration.name,
-                                       migration.checksum}}}),
-             migration.name));
+    RETURN_IF_ERROR(Wrap(
+        InTransaction(
+            *session, {std::string(migration.sql)},
+            {Statement{"INSERT INTO postrider.schema_migrations (number, name, "
+                       "checksum) VALUES ($1::integer, $2, $3)",
+                       {SqlParam::Int(migration.number), migration.name, migration.checksum}}}),
+        migration.name));
     report.applied.emplace_back(migration.name);
     report.to = migration.number;
   }

@@ -14,7 +14,7 @@ namespace postrider {
 // One file NNNN_what.sql, compiled into the program.
 struct Migration {
   int number = 0;
-  absl::string_view name;      // "0001_schema"
+  absl::string_view name;  // "0001_schema"
   absl::string_view sql;
   absl::string_view checksum;  // SHA-256 of the file, hex
 };

@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<BlockingSession>> BlockingSession::Open(
   if (PQstatus(impl->connection.get()) != CONNECTION_OK) {
     return internal::CannotConnectStatus(impl->connection.get());
   }
-  PQsetNoticeProcessor(impl->connection.get(), [](void*, const char*) {}, nullptr);
+  PQsetNoticeProcessor(
+      impl->connection.get(), [](void*, const char*) {}, nullptr);
   return std::unique_ptr<BlockingSession>(new BlockingSession(std::move(impl)));
 }
 

@@ -154,7 +154,8 @@ struct Connection::Impl : std::enable_shared_from_this<Connection::Impl> {
       Lose(internal::CannotConnectStatus(pq.get()));
       return;
     }
-    PQsetNoticeProcessor(pq.get(), [](void*, const char*) {}, nullptr);
+    PQsetNoticeProcessor(
+        pq.get(), [](void*, const char*) {}, nullptr);
     connect_timer = loop.CallAfter(options.connect_timeout, [this] {
       connect_timer = 0;
       Lose(absl::UnavailableError("postgres: cannot connect: no answer in time"));
@@ -234,8 +235,7 @@ struct Connection::Impl : std::enable_shared_from_this<Connection::Impl> {
         return;
       }
       if (!current_result.text(0, 0).empty()) {
-        Lose(absl::FailedPreconditionError(
-            absl::StrCat("postgres: ", current_result.text(0, 0))));
+        Lose(absl::FailedPreconditionError(absl::StrCat("postgres: ", current_result.text(0, 0))));
         return;
       }
     }

@@ -54,8 +54,8 @@ struct ConnectionOptions {
 // effect is unknown). One that is called while there is no connection waits for it, at most
 // unavailable_after. Errors carry SQLSTATE (SqlState()) and never a
 // parameter's value: 40001 and 40P01 are kAborted; class 08, 53, 57P, 58 and 25006 kUnavailable;
-// 57014 kDeadlineExceeded; 23505 kAlreadyExists; 23503 and other class 23 kFailedPrecondition; 23514 and
-// class 22 kInvalidArgument; 42501 kPermissionDenied; the rest kInternal.
+// 57014 kDeadlineExceeded; 23505 kAlreadyExists; 23503 and other class 23 kFailedPrecondition;
+// 23514 and class 22 kInvalidArgument; 42501 kPermissionDenied; the rest kInternal.
 //
 // A host name is resolved by libpq inside the call that connects, which blocks for as long as the
 // resolver takes; give addresses where the loop must not wait.
@@ -101,8 +101,8 @@ class Connection {
   // Called when connecting failed, from the loop.
   void SetOnFailure(absl::AnyInvocable<void(const absl::Status&)> callback);
   // Called for each NOTIFY that this session LISTENs to.
-  void SetOnNotify(absl::AnyInvocable<void(absl::string_view channel, absl::string_view payload)>
-                       callback);
+  void SetOnNotify(
+      absl::AnyInvocable<void(absl::string_view channel, absl::string_view payload)> callback);
 
  private:
   struct Impl;

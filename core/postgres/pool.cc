@@ -89,8 +89,7 @@ struct PooledConnection::Core : std::enable_shared_from_this<PooledConnection::C
 
   void AddSlot() {
     Slot slot;
-    slot.connection =
-        std::make_unique<Connection>(loop, options.connection, seed + slots.size());
+    slot.connection = std::make_unique<Connection>(loop, options.connection, seed + slots.size());
     slot.connection->SetOnReady([this](bool ready) {
       if (ready) {
         last_error = absl::OkStatus();
@@ -117,9 +116,9 @@ struct PooledConnection::Core : std::enable_shared_from_this<PooledConnection::C
       waiter_timer = 0;
       const auto self = shared_from_this();
       const MonotonicTime now = loop.clock().Now();
-      absl::Status why =
-          AnyUp() ? absl::ResourceExhaustedError("postgres: every connection is in use")
-                  : absl::UnavailableError("postgres: there is no connection");
+      absl::Status why = AnyUp()
+                             ? absl::ResourceExhaustedError("postgres: every connection is in use")
+                             : absl::UnavailableError("postgres: there is no connection");
       if (!AnyUp() && !last_error.ok()) why = last_error;
       while (!waiters.empty() && waiters.front().deadline <= now) {
         Answer(std::move(waiters.front().done), why);
@@ -204,8 +203,6 @@ size_t Pool::in_use() const {
 
 size_t Pool::waiting() const { return core_->waiters.size(); }
 
-absl::Status Pool::health() const {
-  return core_->AnyUp() ? absl::OkStatus() : core_->last_error;
-}
+absl::Status Pool::health() const { return core_->AnyUp() ? absl::OkStatus() : core_->last_error; }
 
 }  // namespace postrider

@@ -81,7 +81,8 @@ class RowReader {
   absl::Status status_;
 };
 
-// The elements of a `text[]` in text form; no value if it is not one of one dimension without NULLs.
+// The elements of a `text[]` in text form; no value if it is not one of one dimension without
+// NULLs.
 absl::optional<std::vector<std::string>> ParseTextArray(absl::string_view text);
 
 // The five characters of SQLSTATE that a failed statement's Status carries; "" if it has none.

@@ -40,40 +40,38 @@ void RunNext(std::unique_ptr<Sequence> sequence) {
     return;
   }
   Statement statement = std::move(borrowed.statements[next]);
-  borrowed.transaction.Query(
-      std::move(statement),
-      [sequence = std::move(sequence)](absl::StatusOr<QueryResult> result) mutable {
-        if (!result.ok()) {
-          Transaction::AllDone done = std::move(sequence->done);
-          sequence.reset();
-          std::move(done)(std::move(result).status());
-          return;
-        }
-        sequence->results.push_back(*std::move(result));
-        RunNext(std::move(sequence));
-      });
+  borrowed.transaction.Query(std::move(statement), [sequence = std::move(sequence)](
+                                                       absl::StatusOr<QueryResult> result) mutable {
+    if (!result.ok()) {
+      Transaction::AllDone done = std::move(sequence->done);
+      sequence.reset();
+      std::move(done)(std::move(result).status());
+      return;
+    }
+    sequence->results.push_back(*std::move(result));
+    RunNext(std::move(sequence));
+  });
 }
 
 }  // namespace
 
 void Transaction::Begin(Pool& pool, TransactionOptions options, Begun done) {
-  pool.Acquire([script = BeginScript(options), done = std::move(done)](
-                   absl::StatusOr<PooledConnection> acquired) mutable {
+  pool.Acquire([script = BeginScript(options),
+                done = std::move(done)](absl::StatusOr<PooledConnection> acquired) mutable {
     if (!acquired.ok()) {
       std::move(done)(std::move(acquired).status());
       return;
     }
     Connection* connection = &**acquired;
-    connection->Script(std::move(script),
-                       [held = *std::move(acquired), done = std::move(done)](
-                           absl::StatusOr<QueryResult> result) mutable {
-                         if (!result.ok()) {
-                           held.Release();
-                           std::move(done)(std::move(result).status());
-                           return;
-                         }
-                         std::move(done)(Transaction(std::move(held)));
-                       });
+    connection->Script(std::move(script), [held = *std::move(acquired), done = std::move(done)](
+                                              absl::StatusOr<QueryResult> result) mutable {
+      if (!result.ok()) {
+        held.Release();
+        std::move(done)(std::move(result).status());
+        return;
+      }
+      std::move(done)(Transaction(std::move(held)));
+    });
   });
 }
 
@@ -113,8 +111,8 @@ void Transaction::CopyIn(std::string sql, std::string rows, QueryDone done) {
 void Transaction::Commit(Committed done) {
   Connection* connection = &*connection_;
   connection->QueryIn(epoch_, Statement{"COMMIT", {}},
-                      [held = std::move(connection_), done = std::move(done)](
-                          absl::StatusOr<QueryResult> result) mutable {
+                      [held = std::move(connection_),
+                       done = std::move(done)](absl::StatusOr<QueryResult> result) mutable {
                         held.Release();
                         if (!result.ok()) {
                           std::move(done)(std::move(result).status());

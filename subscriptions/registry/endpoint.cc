@@ -49,17 +49,17 @@ FieldFaults Validate(const EndpointSettings& settings) {
     faults.push_back({"/url", std::string(url.status().message())});
   }
   if (settings.description.size() > EndpointSettings::kDescriptionBytesMax) {
-    faults.push_back({"/description", absl::StrCat("must be at most ",
-                                                   EndpointSettings::kDescriptionBytesMax,
-                                                   " bytes long")});
+    faults.push_back(
+        {"/description",
+         absl::StrCat("must be at most ", EndpointSettings::kDescriptionBytesMax, " bytes long")});
   } else if (!internal::IsPlainText(settings.description)) {
     faults.push_back({"/description", "must be UTF-8 without control characters"});
   }
   const BatchSettings& batch = settings.batch;
   Range(batch.events_max, BatchSettings::kEventsLeast, BatchSettings::kEventsMost,
         "/batch/events_max", &faults);
-  Range(batch.bytes_max, BatchSettings::kBytesLeast, BatchSettings::kBytesMost,
-        "/batch/bytes_max", &faults);
+  Range(batch.bytes_max, BatchSettings::kBytesLeast, BatchSettings::kBytesMost, "/batch/bytes_max",
+        &faults);
   Range(batch.wait_max, std::chrono::milliseconds(0), BatchSettings::kWaitMost,
         "/batch/wait_max_ms", &faults);
   if (const auto fault = FindHeaderFault(settings.headers)) {

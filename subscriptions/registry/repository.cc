@@ -109,12 +109,11 @@ void One(Transaction& tx, Statement statement, T (*read)(RowReader&), DoneWith<T
 
 // kNotFound when the statement gives no row, or a first one that says 0.
 void AtLeastOne(Transaction& tx, Statement statement, DonePlain done) {
-  One<int64_t>(tx, std::move(statement), ReadCount,
-               [done = std::move(done)](absl::StatusOr<int64_t> count) mutable {
-                 std::move(done)(!count.ok()   ? count.status()
-                                 : *count == 0 ? NotFound()
-                                               : absl::OkStatus());
-               });
+  One<int64_t>(
+      tx, std::move(statement), ReadCount,
+      [done = std::move(done)](absl::StatusOr<int64_t> count) mutable {
+        std::move(done)(!count.ok() ? count.status() : *count == 0 ? NotFound() : absl::OkStatus());
+      });
 }
 
 size_t RowsOf(const Page& page) { return std::clamp<size_t>(page.limit, 1, kPageMax); }
@@ -155,11 +154,10 @@ absl::optional<SqlParam> AfterId(const Page& page) {
 template <typename Done>
 void RefusePage(Transaction& tx, Done done) {
   // Answered from the loop, as everything is.
-  tx.Query(Statement{"SELECT 1", {}},
-           [done = std::move(done)](absl::StatusOr<QueryResult>) mutable {
-             std::move(done)(
-                 absl::InvalidArgumentError("registry: a list's cursor cannot be read"));
-           });
+  tx.Query(
+      Statement{"SELECT 1", {}}, [done = std::move(done)](absl::StatusOr<QueryResult>) mutable {
+        std::move(done)(absl::InvalidArgumentError("registry: a list's cursor cannot be read"));
+      });
 }
 
 std::string LockClause(RowLock lock) { return lock == RowLock::kForUpdate ? " FOR UPDATE" : ""; }
@@ -194,22 +192,21 @@ void AddSettings(const EndpointSettings& s, std::vector<SqlParam>* params) {
     names.push_back(name);
     values.push_back(value);
   }
-  params->insert(params->end(),
-                 {s.url, s.description, EndpointModeName(s.mode),
-                  SqlParam::Int(s.batch.events_max), SqlParam::Int(s.batch.bytes_max),
-                  SqlParam::Int(s.batch.wait_max.count()), SqlParam::TextArray(names),
-                  SqlParam::TextArray(values), SqlParam::Int(s.retry.attempts),
-                  SqlParam::Int(s.retry.horizon.count()),
-                  SqlParam::Int(s.retry.first_delay.count()), SqlParam::Double(s.retry.factor),
-                  SqlParam::Int(s.retry.cap.count()), SqlParam::Int(s.window_max),
-                  SqlParam::Int(s.timeout.count()), SqlParam::Bool(s.enabled)});
+  params->insert(
+      params->end(),
+      {s.url, s.description, EndpointModeName(s.mode), SqlParam::Int(s.batch.events_max),
+       SqlParam::Int(s.batch.bytes_max), SqlParam::Int(s.batch.wait_max.count()),
+       SqlParam::TextArray(names), SqlParam::TextArray(values), SqlParam::Int(s.retry.attempts),
+       SqlParam::Int(s.retry.horizon.count()), SqlParam::Int(s.retry.first_delay.count()),
+       SqlParam::Double(s.retry.factor), SqlParam::Int(s.retry.cap.count()),
+       SqlParam::Int(s.window_max), SqlParam::Int(s.timeout.count()), SqlParam::Bool(s.enabled)});
 }
 
 void AddSettings(const SubscriptionSettings& s, std::vector<SqlParam>* params) {
-  params->insert(params->end(),
-                 {SqlParam::Uuid(s.endpoint.bytes()), SqlParam::TextArray(s.event_types),
-                  ScopeKindName(s.scope), SqlParam::TextArray(s.tenants),
-                  SqlParam::TextArray(s.departments)});
+  params->insert(
+      params->end(),
+      {SqlParam::Uuid(s.endpoint.bytes()), SqlParam::TextArray(s.event_types),
+       ScopeKindName(s.scope), SqlParam::TextArray(s.tenants), SqlParam::TextArray(s.departments)});
 }
 
 absl::Status NoEndpoint() {
@@ -309,18 +306,17 @@ void DeleteCustomer(Transaction& tx, CustomerId id, DonePlain done) {
 void AddGrants(Transaction& tx, CustomerId customer, std::vector<std::string> tenants,
                DoneWith<int64_t> done) {
   // The tenants in one order, so that two calls cannot wait for each other.
-  One<int64_t>(
-      tx,
-      Statement{"WITH live AS (SELECT id FROM postrider.customers WHERE id = $1::uuid "
-                "AND deleted_at IS NULL FOR SHARE), "
-                "fresh AS (INSERT INTO postrider.grants AS g (customer_id, tenant) "
-                "SELECT live.id, t.tenant FROM live, "
-                "(SELECT DISTINCT unnest($2::text[]) AS tenant ORDER BY 1) AS t "
-                "ON CONFLICT (customer_id, tenant) DO UPDATE SET deleted_at = NULL "
-                "WHERE g.deleted_at IS NOT NULL RETURNING 1) "
-                "SELECT (SELECT count(*) FROM fresh) AS count FROM live",
-                {SqlParam::Uuid(customer.bytes()), SqlParam::TextArray(tenants)}},
-      ReadCount, std::move(done));
+  One<int64_t>(tx,
+               Statement{"WITH live AS (SELECT id FROM postrider.customers WHERE id = $1::uuid "
+                         "AND deleted_at IS NULL FOR SHARE), "
+                         "fresh AS (INSERT INTO postrider.grants AS g (customer_id, tenant) "
+                         "SELECT live.id, t.tenant FROM live, "
+                         "(SELECT DISTINCT unnest($2::text[]) AS tenant ORDER BY 1) AS t "
+                         "ON CONFLICT (customer_id, tenant) DO UPDATE SET deleted_at = NULL "
+                         "WHERE g.deleted_at IS NOT NULL RETURNING 1) "
+                         "SELECT (SELECT count(*) FROM fresh) AS count FROM live",
+                         {SqlParam::Uuid(customer.bytes()), SqlParam::TextArray(tenants)}},
+               ReadCount, std::move(done));
 }
 
 void ListGrants(Transaction& tx, CustomerId customer, Page page, DoneWith<PageOf<Grant>> done) {
@@ -536,17 +532,17 @@ void UpdateEndpoint(Transaction& tx, CustomerId customer, EndpointId id, Endpoin
   AddSettings(settings, &params);
   One<Endpoint>(
       tx,
-      Statement{absl::StrCat(
-                    "UPDATE postrider.endpoints SET url = $3, description = $4, mode = $5, "
-                    "events_max = $6::integer, bytes_max = $7::integer, wait_max_ms = "
-                    "$8::integer, header_names = $9::text[], header_values = $10::text[], "
-                    "attempts = $11::integer, horizon_ms = $12::bigint, first_delay_ms = "
-                    "$13::bigint, factor = $14::double precision, cap_ms = $15::bigint, "
-                    "window_max = $16::integer, timeout_ms = $17::integer, enabled = "
-                    "$18::boolean WHERE customer_id = $1::uuid AND id = $2::uuid AND deleted_at "
-                    "IS NULL RETURNING ",
-                    internal::kEndpointColumns),
-                std::move(params)},
+      Statement{
+          absl::StrCat("UPDATE postrider.endpoints SET url = $3, description = $4, mode = $5, "
+                       "events_max = $6::integer, bytes_max = $7::integer, wait_max_ms = "
+                       "$8::integer, header_names = $9::text[], header_values = $10::text[], "
+                       "attempts = $11::integer, horizon_ms = $12::bigint, first_delay_ms = "
+                       "$13::bigint, factor = $14::double precision, cap_ms = $15::bigint, "
+                       "window_max = $16::integer, timeout_ms = $17::integer, enabled = "
+                       "$18::boolean WHERE customer_id = $1::uuid AND id = $2::uuid AND deleted_at "
+                       "IS NULL RETURNING ",
+                       internal::kEndpointColumns),
+          std::move(params)},
       internal::ReadEndpoint, std::move(done));
 }
 

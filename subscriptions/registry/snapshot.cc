@@ -102,9 +102,9 @@ absl::Span<const StringId> Snapshot::TenantsOf(const SubscriptionEntry& subscrip
 }
 absl::Span<const StringId> Snapshot::DepartmentsOf(const SubscriptionEntry& subscription) const {
   return absl::MakeConstSpan(contents_->references)
-      .subspan(subscription.strings_begin + subscription.event_type_count +
-                   subscription.tenant_count,
-               subscription.department_count);
+      .subspan(
+          subscription.strings_begin + subscription.event_type_count + subscription.tenant_count,
+          subscription.department_count);
 }
 
 absl::optional<StringId> Snapshot::FindString(absl::string_view text) const {
@@ -297,13 +297,11 @@ void SnapshotBuilder::RemoveEventType(absl::string_view name) {
 
 bool SnapshotBuilder::unchanged() const {
   return !delta_->from_nothing && delta_->customers.empty() && delta_->grants.empty() &&
-         delta_->endpoints.empty() && delta_->subscriptions.empty() &&
-         delta_->event_types.empty();
+         delta_->endpoints.empty() && delta_->subscriptions.empty() && delta_->event_types.empty();
 }
 
 std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
-                                                       WallTime confirmed_at,
-                                                       std::string origin) {
+                                                       WallTime confirmed_at, std::string origin) {
   std::shared_ptr<Snapshot> snapshot(new Snapshot());
   snapshot->pg_snapshot_ = std::move(pg_snapshot);
   snapshot->confirmed_at_ = confirmed_at;
@@ -356,8 +354,8 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
     };
     Merge(
         base.endpoints, fresh_endpoints,
-        [](const std::shared_ptr<const Endpoint>& endpoint) { return endpoint->id; },
-        add_endpoint, [&](auto& row) { add_endpoint(row.second); });
+        [](const std::shared_ptr<const Endpoint>& endpoint) { return endpoint->id; }, add_endpoint,
+        [&](auto& row) { add_endpoint(row.second); });
     c.endpoint_index.reserve(c.endpoints.size());
     for (uint32_t i = 0; i < c.endpoints.size(); ++i) c.endpoint_index[c.endpoints[i]->id] = i;
   }
@@ -376,8 +374,7 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
   // False: its endpoint is not there, or is another customer's.
   const auto place = [&](SubscriptionEntry& entry, EndpointId endpoint_id, CustomerId customer) {
     const auto endpoint = c.endpoint_index.find(endpoint_id);
-    if (endpoint == c.endpoint_index.end() ||
-        c.endpoints[endpoint->second]->customer != customer) {
+    if (endpoint == c.endpoint_index.end() || c.endpoints[endpoint->second]->customer != customer) {
       return false;
     }
     entry.endpoint_index = endpoint->second;
@@ -416,8 +413,7 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
     if (!customer) continue;
     for (uint32_t g = base.grants_begin[i]; g < base.grants_begin[i + 1]; ++g) {
       const StringId tenant = base.grant_tenants[g];
-      if (!delta.grants.empty() &&
-          delta.grants.contains(GrantKey{base.customers[i].id, tenant})) {
+      if (!delta.grants.empty() && delta.grants.contains(GrantKey{base.customers[i].id, tenant})) {
         continue;
       }
       grants.push_back({*customer, tenant, base.grant_xids[g]});

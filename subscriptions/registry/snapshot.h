@@ -123,7 +123,8 @@ class SnapshotBuilder {
  public:
   enum class Start { kContentsOfPrevious, kNothing };
 
-  // Version numbers go on from `previous`; null: they begin. The rows go on from it or from nothing.
+  // Version numbers go on from `previous`; null: they begin. The rows go on from it or from
+  // nothing.
   explicit SnapshotBuilder(std::shared_ptr<const Snapshot> previous = nullptr,
                            Start start = Start::kContentsOfPrevious);
   ~SnapshotBuilder();

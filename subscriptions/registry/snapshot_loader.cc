@@ -170,8 +170,7 @@ struct SnapshotLoader::Impl {
         options(std::move(loader_options)),
         publish(std::move(on_publish)),
         full_loads(metrics.AddCounter("postrider_registry_snapshot_looks_total",
-                                      "Looks at the desired state, by kind",
-                                      {{"kind", "full"}})),
+                                      "Looks at the desired state, by kind", {{"kind", "full"}})),
         polls(metrics.AddCounter("postrider_registry_snapshot_looks_total",
                                  "Looks at the desired state, by kind", {{"kind", "poll"}})),
         failures(metrics.AddCounter("postrider_registry_snapshot_failures_total",
@@ -186,8 +185,8 @@ struct SnapshotLoader::Impl {
                                 "Memory of the snapshot, about")),
         build_seconds(metrics.AddGauge("postrider_registry_snapshot_build_seconds",
                                        "How long the last snapshot took to build")),
-        connection(std::make_unique<Connection>(loop, WithListen(std::move(connection_options)),
-                                                seed)) {
+        connection(
+            std::make_unique<Connection>(loop, WithListen(std::move(connection_options)), seed)) {
     connection->SetOnReady([this](bool ready) {
       if (ready) Wake();
     });
@@ -251,10 +250,10 @@ struct SnapshotLoader::Impl {
     look = std::make_unique<Look>();
     look->began = loop.clock().Now();
     const std::string changed = ChangedSql(seen);
-    std::string sql =
-        absl::StrCat("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
-                     "SELECT pg_current_snapshot()::text AS snapshot, ",
-                     kOriginSql, " AS origin, ");
+    std::string sql = absl::StrCat(
+        "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "
+        "SELECT pg_current_snapshot()::text AS snapshot, ",
+        kOriginSql, " AS origin, ");
     if (loaded) {
       for (int t = 0; t < kTables; ++t) {
         absl::StrAppend(&sql, t == 0 ? "" : " OR ", "EXISTS (SELECT 1 FROM postrider.",
@@ -283,8 +282,7 @@ struct SnapshotLoader::Impl {
     look->full = !loaded || foreign || loop.clock().Now() >= reconcile_at;
     if (!look->full && !changed) return Commit();
     if (look->full) {
-      look->builder =
-          std::make_unique<SnapshotBuilder>(current, SnapshotBuilder::Start::kNothing);
+      look->builder = std::make_unique<SnapshotBuilder>(current, SnapshotBuilder::Start::kNothing);
       look->where = "deleted_at IS NULL";
     } else {
       look->builder = std::make_unique<SnapshotBuilder>(current);
@@ -345,14 +343,13 @@ struct SnapshotLoader::Impl {
       const MonotonicTime began = loop.clock().Now();
       std::shared_ptr<const Snapshot> next =
           look->builder->Build(look->pg_snapshot, loop.clock().Wall(), look->origin);
-      build_seconds.Set(
-          std::chrono::duration<double>(loop.clock().Now() - began).count());
+      build_seconds.Set(std::chrono::duration<double>(loop.clock().Now() - began).count());
       confirm_at = now + options.confirm_interval;
       if (look->full) {
         POSTRIDER_LOG(kInfo, "snapshot loaded", {"customers", next->customers().size()},
                       {"endpoints", next->endpoints().size()},
-                      {"subscriptions", next->subscriptions().size()},
-                      {"grants", next->grants()}, {"took_ms", now - look->began});
+                      {"subscriptions", next->subscriptions().size()}, {"grants", next->grants()},
+                      {"took_ms", now - look->began});
       }
       Show(std::move(next));
       WriteSoon();

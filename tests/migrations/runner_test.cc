@@ -15,14 +15,14 @@
 namespace postrider {
 namespace {
 
-using tests::StatusIs;
-using tests::TestDatabase;
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
+using tests::StatusIs;
+using tests::TestDatabase;
 
 constexpr Migration kTwo[] = {
     {1, "0001_one", "CREATE TABLE postrider.one (n integer)", "aaaa"},
@@ -50,9 +50,8 @@ TEST_F(MigrateTest, BringsAnEmptyDatabaseToTheSchemaAndDoesItOnce) {
   EXPECT_EQ(report.from, 0);
   EXPECT_EQ(report.to, SchemaVersion());
   EXPECT_THAT(report.applied, SizeIs(static_cast<size_t>(SchemaVersion())));
-  EXPECT_THAT(report.roles_created,
-              ElementsAre(database_->role("api"), database_->role("indexer"),
-                          database_->role("reader")));
+  EXPECT_THAT(report.roles_created, ElementsAre(database_->role("api"), database_->role("indexer"),
+                                                database_->role("reader")));
   EXPECT_EQ(Ask("SELECT count(*) FROM postrider.schema_migrations WHERE length(checksum) = 64"),
             absl::StrCat(SchemaVersion()));
 
@@ -60,8 +59,8 @@ TEST_F(MigrateTest, BringsAnEmptyDatabaseToTheSchemaAndDoesItOnce) {
   EXPECT_EQ(report.from, SchemaVersion());
   EXPECT_THAT(report.applied, IsEmpty());
   EXPECT_THAT(report.roles_created, IsEmpty());
-  for (const std::string* url : {&options().api_url, &options().indexer_url,
-                                 &options().reader_url}) {
+  for (const std::string* url :
+       {&options().api_url, &options().indexer_url, &options().reader_url}) {
     EXPECT_OK(CheckVersion(*url));
   }
 }
@@ -74,8 +73,7 @@ TEST_F(MigrateTest, MayRunManyTimesAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const absl::Status& result : results) EXPECT_OK(result);
-  EXPECT_EQ(Ask("SELECT count(*) FROM postrider.schema_migrations"),
-            absl::StrCat(SchemaVersion()));
+  EXPECT_EQ(Ask("SELECT count(*) FROM postrider.schema_migrations"), absl::StrCat(SchemaVersion()));
 }
 
 TEST_F(MigrateTest, RefusesADatabaseWhoseMigrationHadAnotherText) {
@@ -148,15 +146,15 @@ TEST_F(MigrateTest, AnApiRoleThatCouldGetAroundTheWallsIsRefused) {
   };
   // A member of the owner: SET ROLE would do.
   ASSERT_OK_AND_ASSIGN(auto owner, BlockingSession::Open(options().url));
-  ASSERT_OK(owner->Script(absl::StrCat("GRANT ", database_->role("owner"), " TO ",
-                                       database_->role("api"))));
+  ASSERT_OK(owner->Script(
+      absl::StrCat("GRANT ", database_->role("owner"), " TO ", database_->role("api"))));
   EXPECT_THAT(check(), StatusIs(absl::StatusCode::kFailedPrecondition));
-  ASSERT_OK(owner->Script(absl::StrCat("REVOKE ", database_->role("owner"), " FROM ",
-                                       database_->role("api"))));
+  ASSERT_OK(owner->Script(
+      absl::StrCat("REVOKE ", database_->role("owner"), " FROM ", database_->role("api"))));
   EXPECT_OK(check());
   // The owner of a table.
-  ASSERT_OK(owner->Script(absl::StrCat("GRANT CREATE ON SCHEMA postrider TO ",
-                                       database_->role("api"))));
+  ASSERT_OK(
+      owner->Script(absl::StrCat("GRANT CREATE ON SCHEMA postrider TO ", database_->role("api"))));
   {
     ASSERT_OK_AND_ASSIGN(auto api, BlockingSession::Open(options().api_url));
     ASSERT_OK(api->Script("CREATE TABLE postrider.mine (n integer)"));
@@ -191,12 +189,11 @@ TEST_F(MigrateTest, CompletesTheUrlsOfTheRoles) {
   EXPECT_EQ(options.indexer_url, "postgresql://other:q@h:1/d");
   EXPECT_EQ(options.reader_url, "postgresql://postrider_reader:p@h:1/d");
   DatabaseOptions bad;
-  EXPECT_THAT(bad.Complete(), StatusIs(absl::StatusCode::kInvalidArgument,
-                                       HasSubstr("database.api_url")));
-  bad.url = "mysql://o:s3cret@h/d";
   EXPECT_THAT(bad.Complete(),
-              StatusIs(absl::StatusCode::kInvalidArgument,
-                       AllOf(HasSubstr("database.url"), Not(HasSubstr("s3cret")))));
+              StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("database.api_url")));
+  bad.url = "mysql://o:s3cret@h/d";
+  EXPECT_THAT(bad.Complete(), StatusIs(absl::StatusCode::kInvalidArgument,
+                                       AllOf(HasSubstr("database.url"), Not(HasSubstr("s3cret")))));
 }
 
 }  // namespace

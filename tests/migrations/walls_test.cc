@@ -34,7 +34,8 @@ class WallsTest : public ::testing::Test {
           "INSERT INTO postrider.customers (id, name) VALUES ('", customer, "', 'n');",
           "INSERT INTO postrider.grants (customer_id, tenant) VALUES ('", customer, "', 't1');",
           "INSERT INTO postrider.api_keys (key_id, secret_sha256, scope, customer_id) VALUES ('",
-          "key00000000", absl::string_view(customer).substr(35), "', sha256('x'), 'customer', '", customer, "')")));
+          "key00000000", absl::string_view(customer).substr(35), "', sha256('x'), 'customer', '",
+          customer, "')")));
     }
     ASSERT_OK(InsertEndpoint(kCustomerA, kEndpointA));
     ASSERT_OK(InsertEndpoint(kCustomerB, kEndpointB));
@@ -47,23 +48,27 @@ class WallsTest : public ::testing::Test {
     return absl::StrCat(
         "INSERT INTO postrider.dead_letters (day, id, customer_id, endpoint_id, message_id, "
         "event_id, type, tenant, event_time, reason, attempts, data) SELECT "
-        "postrider.letter_day(l.id), l.id, '", customer, "', '", endpoint,
+        "postrider.letter_day(l.id), l.id, '",
+        customer, "', '", endpoint,
         "', 'msg_x', '\\x00', 't', 't1', now(), 'gone', 1, '\\x7b7d' FROM (SELECT "
-        "'0192f3c4-5e6a-7000-8000-00000000001", id, "'::uuid AS id) AS l");
+        "'0192f3c4-5e6a-7000-8000-00000000001",
+        id, "'::uuid AS id) AS l");
   }
 
   absl::Status InsertEndpoint(const char* customer, const char* endpoint) {
     return api_->Script(absl::StrCat(
         "INSERT INTO postrider.endpoints (id, customer_id, url, mode, events_max, bytes_max, "
         "wait_max_ms, attempts, horizon_ms, first_delay_ms, factor, cap_ms, window_max, "
-        "timeout_ms, secrets_sealed) VALUES ('", endpoint, "', '", customer,
+        "timeout_ms, secrets_sealed) VALUES ('",
+        endpoint, "', '", customer,
         "', 'https://example.com/', 'batch', 1000, 1048576, 1000, 5, 60000, 1000, 2, 20000, 32, "
         "15000, '\\x01')"));
   }
 
   absl::Status Nobody() {
-    return api_->Script("RESET postrider.operator; RESET postrider.customer_id; RESET "
-                        "postrider.key_id");
+    return api_->Script(
+        "RESET postrider.operator; RESET postrider.customer_id; RESET "
+        "postrider.key_id");
   }
   absl::Status As(const char* setting, const char* value) {
     RETURN_IF_ERROR(Nobody());
@@ -85,12 +90,12 @@ class WallsTest : public ::testing::Test {
   std::unique_ptr<BlockingSession> reader_;
 };
 
-constexpr const char* kTables[] = {"customers", "grants", "endpoints", "subscriptions", "api_keys",
-                                   "dead_letters"};
+constexpr const char* kTables[] = {"customers",     "grants",   "endpoints",
+                                   "subscriptions", "api_keys", "dead_letters"};
 
 TEST_F(WallsTest, WithoutASettingOrWithAnEmptyOneTheApiIsNobody) {
-  for (const char* setting : {"", "postrider.customer_id", "postrider.operator",
-                              "postrider.key_id"}) {
+  for (const char* setting :
+       {"", "postrider.customer_id", "postrider.operator", "postrider.key_id"}) {
     if (*setting != '\0') {
       ASSERT_OK(As(setting, ""));
     }
@@ -111,8 +116,9 @@ TEST_F(WallsTest, ACustomerSeesAndChangesItsOwnRowsOnly) {
   EXPECT_EQ(Count(*api_, "dead_letters"), "1");
   EXPECT_EQ(Count(*api_, "api_keys"), "0") << "keys are the operator's";
   EXPECT_EQ(Touched("UPDATE postrider.endpoints SET description = 'mine'"), "1");
-  EXPECT_EQ(Touched(absl::StrCat("UPDATE postrider.endpoints SET customer_id = '", kCustomerB, "'")),
-            "42501")
+  EXPECT_EQ(
+      Touched(absl::StrCat("UPDATE postrider.endpoints SET customer_id = '", kCustomerB, "'")),
+      "42501")
       << "nor can a row be given away";
   EXPECT_THAT(InsertEndpoint(kCustomerB, "0192f3c4-5e6a-7000-8000-0000000000ff"),
               StatusIs(absl::StatusCode::kPermissionDenied));
@@ -125,8 +131,8 @@ TEST_F(WallsTest, ACustomerSeesAndChangesItsOwnRowsOnly) {
   // Not even another customer's endpoint under its own name.
   EXPECT_EQ(Touched(absl::StrCat(
                 "INSERT INTO postrider.subscriptions (id, customer_id, endpoint_id, event_types, "
-                "scope_kind) VALUES (gen_random_uuid(), '", kCustomerA, "', '", kEndpointB,
-                "', '{a}', 'granted')")),
+                "scope_kind) VALUES (gen_random_uuid(), '",
+                kCustomerA, "', '", kEndpointB, "', '{a}', 'granted')")),
             "23503");
 }
 
@@ -200,8 +206,8 @@ TEST_F(WallsTest, LettersGetAPartitionPerDay) {
   ASSERT_OK(indexer_->Script(absl::StrCat(
       "INSERT INTO postrider.dead_letters (day, id, customer_id, endpoint_id, message_id, "
       "event_id, type, tenant, event_time, reason, attempts, data) VALUES (current_date, "
-      "gen_random_uuid(), '", kCustomerA, "', '", kEndpointA,
-      "', 'msg_y', '', 't', 't1', now(), 'gone', 1, '')")));
+      "gen_random_uuid(), '",
+      kCustomerA, "', '", kEndpointA, "', 'msg_y', '', 't', 't1', now(), 'gone', 1, '')")));
   ASSERT_OK_AND_ASSIGN(QueryResult where,
                        indexer_->Query("SELECT tableoid::regclass::text = "
                                        "'postrider.dead_letters_' || to_char(current_date, "
@@ -214,8 +220,9 @@ TEST_F(WallsTest, LettersGetAPartitionPerDay) {
 
 TEST_F(WallsTest, EachChangeRaisesTheGenerationAndNamesItsTransaction) {
   ASSERT_OK(As("postrider.operator", "on"));
-  ASSERT_OK(api_->Script("UPDATE postrider.customers SET name = 'm', generation = 99, changed_xid = "
-                         "'1', created_at = 'epoch'"));
+  ASSERT_OK(
+      api_->Script("UPDATE postrider.customers SET name = 'm', generation = 99, changed_xid = "
+                   "'1', created_at = 'epoch'"));
   ASSERT_OK_AND_ASSIGN(
       QueryResult seen,
       api_->Query("SELECT bool_and(generation = 2), bool_and(changed_xid > '1'::xid8), "

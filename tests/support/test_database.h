@@ -63,9 +63,9 @@ class TestDatabase {
     {
       ASSIGN_OR_RETURN(std::unique_ptr<BlockingSession> session,
                        BlockingSession::Open(server_url_));
-      RETURN_IF_ERROR(session->Script(absl::StrCat(
-          "CREATE ROLE ", role("owner"), " LOGIN CREATEDB CREATEROLE PASSWORD ",
-          QuoteLiteral(url.password), " IN ROLE pg_signal_backend")));
+      RETURN_IF_ERROR(session->Script(
+          absl::StrCat("CREATE ROLE ", role("owner"), " LOGIN CREATEDB CREATEROLE PASSWORD ",
+                       QuoteLiteral(url.password), " IN ROLE pg_signal_backend")));
     }
     url.user = role("owner");
     owner_on_server_ = url.ToString();

@@ -27,14 +27,14 @@
 namespace postrider {
 namespace {
 
+using std::chrono::milliseconds;
+using ::testing::_;
+using ::testing::HasSubstr;
+using ::testing::Not;
 using tests::RunUntil;
 using tests::StatusIs;
 using tests::TcpRelay;
 using tests::TestDatabase;
-using ::testing::_;
-using ::testing::HasSubstr;
-using ::testing::Not;
-using std::chrono::milliseconds;
 
 class PostgresTest : public ::testing::Test {
  protected:
@@ -206,8 +206,7 @@ TEST_F(PostgresTest, SaysWhatWentWrongBySqlStateAndNeverByValue) {
                 "CREATE TEMP TABLE t (k text CONSTRAINT t_key PRIMARY KEY, n integer CONSTRAINT "
                 "n_small CHECK (n < 10))"));
   const auto insert = [&](absl::string_view key, absl::string_view number) {
-    return Ask(connection,
-               Statement{"INSERT INTO t VALUES ($1, $2::text::integer)", {key, number}})
+    return Ask(connection, Statement{"INSERT INTO t VALUES ($1, $2::text::integer)", {key, number}})
         .status();
   };
   ASSERT_OK(insert("s3cret", "1"));
@@ -222,7 +221,8 @@ TEST_F(PostgresTest, SaysWhatWentWrongBySqlStateAndNeverByValue) {
               StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("s3cret"))));
   EXPECT_THAT(insert(absl::string_view("nul\0", 4), "1"),
               StatusIs(absl::StatusCode::kInvalidArgument, HasSubstr("NUL")));
-  EXPECT_THAT(Ask(connection, "SELEKT 1"), StatusIs(absl::StatusCode::kInternal, HasSubstr("42601")));
+  EXPECT_THAT(Ask(connection, "SELEKT 1"),
+              StatusIs(absl::StatusCode::kInternal, HasSubstr("42601")));
   // And it is as good as new.
   EXPECT_OK(insert("other", "9"));
 }
@@ -261,24 +261,26 @@ TEST_F(PostgresTest, SaysUnavailableWithinASecondAndRecoversByItself) {
   EXPECT_THAT(status, StatusIs(absl::StatusCode::kUnavailable, HasSubstr("cannot connect")));
   EXPECT_LE(took, milliseconds(1500));
   relay.Set(TcpRelay::Mode::kOpen);
-  ASSERT_TRUE(RunUntil(*loop_, [&] { return connection.ready(); }, milliseconds(5000)));
+  ASSERT_TRUE(RunUntil(
+      *loop_, [&] { return connection.ready(); }, milliseconds(5000)));
   EXPECT_OK(Ask(connection, "SELECT 1"));
 
   // A connection that breaks under a statement.
   const uint64_t epoch = connection.epoch();
   std::vector<absl::StatusCode> codes;
   for (const char* sql : {"SELECT pg_sleep(30)", "SELECT 1"}) {
-    connection.Query(sql, [&](absl::StatusOr<QueryResult> result) {
-      codes.push_back(result.status().code());
-    });
+    connection.Query(
+        sql, [&](absl::StatusOr<QueryResult> result) { codes.push_back(result.status().code()); });
   }
   loop_->RunOnce(milliseconds(1));
   relay.Set(TcpRelay::Mode::kClosed);
-  ASSERT_TRUE(RunUntil(*loop_, [&] { return codes.size() == 2; }, milliseconds(2000)));
+  ASSERT_TRUE(RunUntil(
+      *loop_, [&] { return codes.size() == 2; }, milliseconds(2000)));
   EXPECT_EQ(codes, std::vector<absl::StatusCode>(2, absl::StatusCode::kUnavailable))
       << "what waited behind it belonged to that session";
   relay.Set(TcpRelay::Mode::kOpen);
-  ASSERT_TRUE(RunUntil(*loop_, [&] { return connection.ready(); }, milliseconds(5000)));
+  ASSERT_TRUE(RunUntil(
+      *loop_, [&] { return connection.ready(); }, milliseconds(5000)));
   EXPECT_GT(connection.epoch(), epoch);
   std::optional<absl::Status> stale;
   connection.QueryIn(epoch, Statement{"SELECT 1", {}},
@@ -366,7 +368,8 @@ TEST_F(PostgresTest, CopiesMoreThanASocketHolds) {
   connection.CopyIn("COPY c FROM STDIN", "not a number\tx\t\\N\t\\N\n",
                     [&](absl::StatusOr<QueryResult> result) { answer = std::move(result); });
   ASSERT_TRUE(RunUntil(*loop_, [&] { return answer.has_value(); }));
-  EXPECT_THAT(*answer, StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("not a number"))));
+  EXPECT_THAT(*answer,
+              StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("not a number"))));
   answer.reset();
   connection.CopyIn("COPY no_such FROM STDIN", "1\n",
                     [&](absl::StatusOr<QueryResult> result) { answer = std::move(result); });
@@ -404,7 +407,8 @@ TEST_F(PostgresTest, LendsNoMoreConnectionsThanItMay) {
   pool.Acquire([&](absl::StatusOr<PooledConnection> got) { codes.push_back(got.status().code()); });
   pool.Acquire([&](absl::StatusOr<PooledConnection> got) { codes.push_back(got.status().code()); });
   EXPECT_EQ(pool.waiting(), 1u);
-  ASSERT_TRUE(RunUntil(*loop_, [&] { return codes.size() == 1; }, milliseconds(900)))
+  ASSERT_TRUE(RunUntil(
+      *loop_, [&] { return codes.size() == 1; }, milliseconds(900)))
       << "the one past the bound is refused at once";
   ASSERT_TRUE(RunUntil(*loop_, [&] { return codes.size() == 2; }));
   EXPECT_EQ(codes, std::vector<absl::StatusCode>(2, absl::StatusCode::kResourceExhausted));
@@ -435,7 +439,8 @@ TEST_F(PostgresTest, PoolSaysUnavailableFastAndRecoversByItself) {
       EXPECT_LE(took, milliseconds(1200));
     }
     relay.Set(TcpRelay::Mode::kOpen);
-    EXPECT_TRUE(RunUntil(*loop_, [&] { return pool.health().ok(); }, milliseconds(6000)));
+    EXPECT_TRUE(RunUntil(
+        *loop_, [&] { return pool.health().ok(); }, milliseconds(6000)));
     EXPECT_OK(AcquireFrom(pool));
   }
 }
@@ -470,19 +475,17 @@ TEST_F(PostgresTest, CommitsAndRollsBack) {
   EXPECT_THAT(CommitOf(std::move(bad)), StatusIs(absl::StatusCode::kAborted));
 
   std::optional<absl::StatusOr<std::vector<QueryResult>>> all;
-  Transaction::Run(pool, {}, {{"INSERT INTO public.tx VALUES ($1)", {"c"}}, {"SELECT 5", {}}},
-                   [&](absl::StatusOr<std::vector<QueryResult>> results) {
-                     all.emplace(std::move(results));
-                   });
+  Transaction::Run(
+      pool, {}, {{"INSERT INTO public.tx VALUES ($1)", {"c"}}, {"SELECT 5", {}}},
+      [&](absl::StatusOr<std::vector<QueryResult>> results) { all.emplace(std::move(results)); });
   ASSERT_TRUE(RunUntil(*loop_, [&] { return all.has_value(); }));
   ASSERT_OK(*all);
   EXPECT_EQ((**all)[1].text(0, 0), "5");
   EXPECT_EQ(count(), "2");
   all.reset();
-  Transaction::Run(pool, {}, {{"INSERT INTO public.tx VALUES ($1)", {"d"}}, {"SELECT 1/0", {}}},
-                   [&](absl::StatusOr<std::vector<QueryResult>> results) {
-                     all.emplace(std::move(results));
-                   });
+  Transaction::Run(
+      pool, {}, {{"INSERT INTO public.tx VALUES ($1)", {"d"}}, {"SELECT 1/0", {}}},
+      [&](absl::StatusOr<std::vector<QueryResult>> results) { all.emplace(std::move(results)); });
   ASSERT_TRUE(RunUntil(*loop_, [&] { return all.has_value(); }));
   EXPECT_THAT(*all, StatusIs(absl::StatusCode::kInvalidArgument));
   EXPECT_EQ(count(), "2");

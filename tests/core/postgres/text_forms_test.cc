@@ -36,9 +36,9 @@ TEST(DatabaseUrlTest, SwapsTheUserAndKeepsThePassword) {
 }
 
 TEST(DatabaseUrlTest, RefusesOthersWithoutRepeatingThem) {
-  for (const char* bad :
-       {"mysql://a:s3cret@h/d", "a:s3cret", "postgresql://a:s3cret %@h/d",
-        "postgresql://a:s3cret%2@h/d", "postgresql://a:s3cret%00@h/d", "postgresql://a:s3cret\n@h/d"}) {
+  for (const char* bad : {"mysql://a:s3cret@h/d", "a:s3cret", "postgresql://a:s3cret %@h/d",
+                          "postgresql://a:s3cret%2@h/d", "postgresql://a:s3cret%00@h/d",
+                          "postgresql://a:s3cret\n@h/d"}) {
     const auto parsed = DatabaseUrl::Parse(bad);
     ASSERT_FALSE(parsed.ok()) << bad;
     EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
@@ -47,8 +47,8 @@ TEST(DatabaseUrlTest, RefusesOthersWithoutRepeatingThem) {
 }
 
 TEST(TextArrayTest, ComesBackAsItWent) {
-  const std::vector<std::string> values = {"", "a", "NULL", "a,b", "{}", "q\"uote", "back\\slash",
-                                           " sp ace ", "\xc3\xa9", "\n\t"};
+  const std::vector<std::string> values = {
+      "", "a", "NULL", "a,b", "{}", "q\"uote", "back\\slash", " sp ace ", "\xc3\xa9", "\n\t"};
   const auto parsed = ParseTextArray(FormatTextArray(values));
   ASSERT_TRUE(parsed.has_value());
   EXPECT_EQ(*parsed, values);
@@ -57,8 +57,8 @@ TEST(TextArrayTest, ComesBackAsItWent) {
 }
 
 TEST(TextArrayTest, RefusesWhatIsNoFlatArrayOfTexts) {
-  for (const char* bad : {"", "{", "a", "{a", "{NULL}", "{{a},{b}}", "{a,}", "{\"a}", "{\"a\\", "{,}",
-                          "{\"a\"b}"}) {
+  for (const char* bad :
+       {"", "{", "a", "{a", "{NULL}", "{{a},{b}}", "{a,}", "{\"a}", "{\"a\\", "{,}", "{\"a\"b}"}) {
     EXPECT_FALSE(ParseTextArray(bad).has_value()) << bad;
   }
 }

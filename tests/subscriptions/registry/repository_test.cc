@@ -9,10 +9,10 @@
 namespace postrider::subscriptions {
 namespace {
 
-using tests::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using tests::StatusIs;
 
 using RepositoryTest = RegistryFixture;
 
@@ -43,19 +43,18 @@ TEST_F(RepositoryTest, CustomersAreMadeRenamedListedAndDeleted) {
   ASSERT_THAT(order, SizeIs(5));
   EXPECT_TRUE(std::is_sorted(order.rbegin(), order.rend()));
   page.after = "nonsense";
-  EXPECT_THAT(In<PageOf<Customer>>(AsOperator(),
-                                   [&](auto& tx, auto done) {
-                                     ListCustomers(tx, page, std::move(done));
-                                   }),
-              StatusIs(absl::StatusCode::kInvalidArgument));
+  EXPECT_THAT(
+      In<PageOf<Customer>>(AsOperator(),
+                           [&](auto& tx, auto done) { ListCustomers(tx, page, std::move(done)); }),
+      StatusIs(absl::StatusCode::kInvalidArgument));
 
   const EndpointId endpoint = MakeEndpoint(ids[0]);
   MakeSubscription(ids[0], endpoint);
-  EXPECT_OK(Do(AsOperator(),
-               [&](auto& tx, auto done) { DeleteCustomer(tx, ids[0], std::move(done)); }));
-  EXPECT_THAT(Do(AsOperator(),
-                 [&](auto& tx, auto done) { DeleteCustomer(tx, ids[0], std::move(done)); }),
-              StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_OK(
+      Do(AsOperator(), [&](auto& tx, auto done) { DeleteCustomer(tx, ids[0], std::move(done)); }));
+  EXPECT_THAT(
+      Do(AsOperator(), [&](auto& tx, auto done) { DeleteCustomer(tx, ids[0], std::move(done)); }),
+      StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(In<Customer>(AsOperator(),
                            [&](auto& tx, auto done) {
                              GetCustomer(tx, ids[0], RowLock::kNone, std::move(done));
@@ -84,11 +83,10 @@ TEST_F(RepositoryTest, GrantsComeAndGo) {
   EXPECT_THAT(Do(AsOperator(),
                  [&](auto& tx, auto done) { DeleteGrant(tx, customer, "a", std::move(done)); }),
               StatusIs(absl::StatusCode::kNotFound));
-  ASSERT_OK_AND_ASSIGN(auto ungranted, (In<std::vector<std::string>>(
-                                           AsCustomer(customer), [&](auto& tx, auto done) {
-                                             FindUngranted(tx, customer, {"x", "b", "a"},
-                                                           std::move(done));
-                                           })));
+  ASSERT_OK_AND_ASSIGN(
+      auto ungranted, (In<std::vector<std::string>>(AsCustomer(customer), [&](auto& tx, auto done) {
+        FindUngranted(tx, customer, {"x", "b", "a"}, std::move(done));
+      })));
   EXPECT_THAT(ungranted, ElementsAre("x", "a"));
   ASSERT_OK_AND_ASSIGN(added, add({"a"}));
   EXPECT_EQ(added, 1) << "granted anew";
@@ -102,11 +100,10 @@ TEST_F(RepositoryTest, GrantsComeAndGo) {
   EXPECT_EQ(part.rows[0].tenant, "a");
   EXPECT_EQ(part.next, "b");
   const auto stranger = NewId<CustomerId>(clock_);
-  EXPECT_THAT(In<int64_t>(AsOperator(),
-                          [&](auto& tx, auto done) {
-                            AddGrants(tx, stranger, {"a"}, std::move(done));
-                          }),
-              StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(
+      In<int64_t>(AsOperator(),
+                  [&](auto& tx, auto done) { AddGrants(tx, stranger, {"a"}, std::move(done)); }),
+      StatusIs(absl::StatusCode::kNotFound));
 }
 
 TEST_F(RepositoryTest, KeysAreFoundByTheirIdAloneUntilRevoked) {
@@ -116,8 +113,8 @@ TEST_F(RepositoryTest, KeysAreFoundByTheirIdAloneUntilRevoked) {
   key.customer = customer;
   key.secret_sha256 = std::string(32, '\x07');
   key.name = "ci";
-  ASSERT_OK(In<ApiKey>(AsOperator(),
-                       [&](auto& tx, auto done) { InsertKey(tx, key, std::move(done)); }));
+  ASSERT_OK(
+      In<ApiKey>(AsOperator(), [&](auto& tx, auto done) { InsertKey(tx, key, std::move(done)); }));
   const auto find = [&](const std::string& id) {
     return In<ApiKey>(AsKeyLookup(id),
                       [&](auto& tx, auto done) { FindKey(tx, id, std::move(done)); });
@@ -149,8 +146,7 @@ TEST_F(RepositoryTest, KeysAreFoundByTheirIdAloneUntilRevoked) {
     ASSERT_OK_AND_ASSIGN(auto session, BlockingSession::Open(database_->options().api_url));
     ASSERT_OK_AND_ASSIGN(ApiKey kept, InsertKeyBlocking(*session, publisher));
     EXPECT_THAT(kept.event_types, ElementsAre("order.*"));
-    EXPECT_THAT(InsertKeyBlocking(*session, publisher),
-                StatusIs(absl::StatusCode::kAlreadyExists));
+    EXPECT_THAT(InsertKeyBlocking(*session, publisher), StatusIs(absl::StatusCode::kAlreadyExists));
   }
   Page page;
   page.limit = 1;
@@ -165,8 +161,8 @@ TEST_F(RepositoryTest, KeysAreFoundByTheirIdAloneUntilRevoked) {
   } while (!page.after.empty() && order.size() < 10);
   EXPECT_THAT(order, ElementsAre("publisherkey", "abcdefghijkl"));
 
-  EXPECT_OK(Do(AsOperator(),
-               [&](auto& tx, auto done) { RevokeKey(tx, key.key_id, std::move(done)); }));
+  EXPECT_OK(
+      Do(AsOperator(), [&](auto& tx, auto done) { RevokeKey(tx, key.key_id, std::move(done)); }));
   EXPECT_THAT(find(key.key_id), StatusIs(absl::StatusCode::kNotFound));
 }
 
@@ -192,10 +188,9 @@ TEST_F(RepositoryTest, EventTypesArePutTwiceAsOne) {
   EXPECT_THAT(part.rows, IsEmpty());
   ASSERT_OK_AND_ASSIGN(result, put("c"));
   EXPECT_TRUE(result.created) << "a deleted one is made anew";
-  EXPECT_THAT(In<PutEventTypeResult>(AsCustomer(customer),
-                                     [&](auto& tx, auto done) {
-                                       PutEventType(tx, "x", "", std::move(done));
-                                     }),
+  EXPECT_THAT(In<PutEventTypeResult>(
+                  AsCustomer(customer),
+                  [&](auto& tx, auto done) { PutEventType(tx, "x", "", std::move(done)); }),
               StatusIs(absl::StatusCode::kPermissionDenied));
 }
 
@@ -255,9 +250,10 @@ TEST_F(RepositoryTest, AForeignEndpointIsNotFoundWhateverNamesIt) {
   EXPECT_THAT(get(AsCustomer(other), other), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(get(AsCustomer(other), owner), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(get(TransactionOptions(), owner), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_THAT(Do(AsCustomer(other),
-                 [&](auto& tx, auto done) { DeleteEndpoint(tx, owner, endpoint, std::move(done)); }),
-              StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(
+      Do(AsCustomer(other),
+         [&](auto& tx, auto done) { DeleteEndpoint(tx, owner, endpoint, std::move(done)); }),
+      StatusIs(absl::StatusCode::kNotFound));
   SubscriptionSettings settings;
   settings.endpoint = endpoint;
   settings.event_types = {"a"};

@@ -24,10 +24,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using ::testing::SizeIs;
 using tests::RunUntil;
 using tests::StatusIs;
 using tests::TcpRelay;
-using ::testing::SizeIs;
 
 class SnapshotLoaderTest : public RegistryFixture {
  protected:
@@ -53,14 +53,14 @@ class SnapshotLoaderTest : public RegistryFixture {
   }
 
   void Start() {
-    loader_ = std::make_unique<SnapshotLoader>(
-        *loop_, connection_, options_, metrics_, 1,
-        [this](std::shared_ptr<const Snapshot> snapshot) {
-          published_.push_back(std::move(snapshot));
-        });
+    loader_ = std::make_unique<SnapshotLoader>(*loop_, connection_, options_, metrics_, 1,
+                                               [this](std::shared_ptr<const Snapshot> snapshot) {
+                                                 published_.push_back(std::move(snapshot));
+                                               });
   }
   bool Loaded(seconds most = seconds(20)) {
-    return RunUntil(*loop_, [&] { return !published_.empty(); }, most);
+    return RunUntil(
+        *loop_, [&] { return !published_.empty(); }, most);
   }
   const Snapshot& last() const { return *published_.back(); }
   bool Eventually(absl::FunctionRef<bool()> what) { return RunUntil(*loop_, what); }
@@ -141,9 +141,10 @@ TEST_F(SnapshotLoaderTest, ATransactionThatCommitsLateIsNotMissed) {
 
   // It takes its number first, and commits after later ones were loaded.
   auto session = OperatorSession();
-  ASSERT_OK(session->Script(absl::StrCat("BEGIN; UPDATE postrider.endpoints SET description = "
-                                         "'late' WHERE id = '",
-                                         late.ToUuid(), "'")));
+  ASSERT_OK(
+      session->Script(absl::StrCat("BEGIN; UPDATE postrider.endpoints SET description = "
+                                   "'late' WHERE id = '",
+                                   late.ToUuid(), "'")));
   ASSERT_OK_AND_ASSIGN(QueryResult xid, session->Query("SELECT pg_current_xact_id()"));
   uint64_t late_xid = 0;
   ASSERT_TRUE(absl::SimpleAtoi(xid.text(0, 0), &late_xid));
@@ -152,8 +153,8 @@ TEST_F(SnapshotLoaderTest, ATransactionThatCommitsLateIsNotMissed) {
     ASSERT_OK(other->Script(absl::StrCat(
         "UPDATE postrider.endpoints SET description = 'early' WHERE id = '", early.ToUuid(), "'")));
   }
-  ASSERT_TRUE(Eventually(
-      [&] { return last().FindEndpoint(early)->settings.description == "early"; }));
+  ASSERT_TRUE(
+      Eventually([&] { return last().FindEndpoint(early)->settings.description == "early"; }));
   EXPECT_GT(last().FindEndpoint(early)->changed_xid, late_xid);
   EXPECT_EQ(last().FindEndpoint(late)->settings.description, "");
   EXPECT_FALSE(last().Sees(late_xid)) << "a greater number seen says nothing of this one";
@@ -201,9 +202,10 @@ TEST_F(SnapshotLoaderTest, AReconcileFindsWhatNoPollCould) {
   ASSERT_TRUE(Loaded());
   // Rows that were taken out, as after a restore of a part: no poll sees them.
   ASSERT_OK_AND_ASSIGN(auto owner, BlockingSession::Open(database_->options().url));
-  ASSERT_OK(owner->Script("ALTER TABLE postrider.customers NO FORCE ROW LEVEL SECURITY; "
-                          "ALTER TABLE postrider.customers DISABLE TRIGGER notify_change; "
-                          "DELETE FROM postrider.customers"));
+  ASSERT_OK(
+      owner->Script("ALTER TABLE postrider.customers NO FORCE ROW LEVEL SECURITY; "
+                    "ALTER TABLE postrider.customers DISABLE TRIGGER notify_change; "
+                    "DELETE FROM postrider.customers"));
   EXPECT_TRUE(Eventually([&] { return last().FindCustomer(customer) == nullptr; }));
 }
 
@@ -358,8 +360,9 @@ TEST_F(SnapshotLoaderTest, LoadsMoreRowsThanOnePortionHolds) {
   auto session = OperatorSession();
   ASSERT_OK(session->Script(absl::StrCat(
       "INSERT INTO postrider.subscriptions (id, customer_id, endpoint_id, event_types, "
-      "scope_kind, tenants) SELECT gen_random_uuid(), '", customer.ToUuid(), "', '",
-      endpoint.ToUuid(), "', ARRAY['a' || n % 500, 'b.*'], 'tenants', ARRAY['t1'] FROM "
+      "scope_kind, tenants) SELECT gen_random_uuid(), '",
+      customer.ToUuid(), "', '", endpoint.ToUuid(),
+      "', ARRAY['a' || n % 500, 'b.*'], 'tenants', ARRAY['t1'] FROM "
       "generate_series(1, 12000) AS n")));
   Start();
   ASSERT_TRUE(Loaded());

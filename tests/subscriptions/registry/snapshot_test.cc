@@ -28,11 +28,11 @@
 namespace postrider::subscriptions {
 namespace {
 
-using tests::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
+using tests::StatusIs;
 
 template <typename IdType>
 IdType MakeId(uint64_t number) {
@@ -483,19 +483,20 @@ TEST(EndpointSecretsTest, OpenOnlyInTheirOwnRow) {
 
 TEST(EndpointSecretsTest, RotationLetsTheOldOnesRunOut) {
   std::vector<EndpointSecret> secrets = {{"a", WallTimeFromMillis(0), absl::nullopt}};
-  secrets = RotateSecrets(std::move(secrets), "b", WallTimeFromMillis(1000),
-                          std::chrono::seconds(10));
+  secrets =
+      RotateSecrets(std::move(secrets), "b", WallTimeFromMillis(1000), std::chrono::seconds(10));
   ASSERT_THAT(secrets, SizeIs(2));
   EXPECT_EQ(secrets[0].secret, "b");
   EXPECT_EQ(*secrets[1].expires_at, WallTimeFromMillis(11'000));
   // A longer overlap later does not lengthen a life.
-  secrets = RotateSecrets(std::move(secrets), "c", WallTimeFromMillis(2000),
-                          std::chrono::seconds(100));
+  secrets =
+      RotateSecrets(std::move(secrets), "c", WallTimeFromMillis(2000), std::chrono::seconds(100));
   ASSERT_THAT(secrets, SizeIs(3));
   EXPECT_EQ(*secrets[2].expires_at, WallTimeFromMillis(11'000));
   EXPECT_EQ(*secrets[1].expires_at, WallTimeFromMillis(102'000));
   // No overlap: the old ones are gone at once.
-  secrets = RotateSecrets(std::move(secrets), "d", WallTimeFromMillis(3000), std::chrono::seconds(0));
+  secrets =
+      RotateSecrets(std::move(secrets), "d", WallTimeFromMillis(3000), std::chrono::seconds(0));
   ASSERT_THAT(secrets, SizeIs(1));
   EXPECT_EQ(secrets[0].secret, "d");
   for (int i = 0; i < 20; ++i) {

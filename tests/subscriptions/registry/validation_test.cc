@@ -44,7 +44,8 @@ TEST(EndpointSettingsTest, HoldsEveryBoundOnBothSides) {
     int64_t most;
   };
   const Case cases[] = {
-      {"/batch/events_max", [](EndpointSettings& s, int64_t v) { s.batch.events_max = v; }, 1, 5000},
+      {"/batch/events_max", [](EndpointSettings& s, int64_t v) { s.batch.events_max = v; }, 1,
+       5000},
       {"/batch/bytes_max", [](EndpointSettings& s, int64_t v) { s.batch.bytes_max = v; }, 1024,
        10'485'760},
       {"/batch/wait_max_ms",
@@ -59,8 +60,8 @@ TEST(EndpointSettingsTest, HoldsEveryBoundOnBothSides) {
        60'000},
       {"/retry/factor",
        [](EndpointSettings& s, int64_t v) { s.retry.factor = static_cast<double>(v); }, 1, 10},
-      {"/window_max",
-       [](EndpointSettings& s, int64_t v) { s.window_max = static_cast<int>(v); }, 1, 256},
+      {"/window_max", [](EndpointSettings& s, int64_t v) { s.window_max = static_cast<int>(v); }, 1,
+       256},
       {"/timeout_ms", [](EndpointSettings& s, int64_t v) { s.timeout = milliseconds(v); }, 1000,
        30'000},
       {"/description",
@@ -116,7 +117,8 @@ TEST(EventTypeTest, TellsTypesPrefixesAndEveryTypeApart) {
   EXPECT_TRUE(ParseEventTypePattern("*").Matches("anything"));
   const std::vector<std::string> good = {"a", "a.b_c-D9", "a.*", "*", std::string(200, 'x')};
   EXPECT_THAT(ValidateEventTypePatterns(good, "/event_types"), IsEmpty());
-  const std::vector<std::string> bad = {"", "a*", "*.a", ".*", "a b", "a/*", std::string(201, 'x'), "**"};
+  const std::vector<std::string> bad = {"",  "a*", "*.a", ".*", "a b", "a/*", std::string(201, 'x'),
+                                        "**"};
   EXPECT_THAT(ValidateEventTypePatterns(bad, "/event_types"), SizeIs(bad.size()));
   EXPECT_THAT(Pointers(ValidateEventTypePatterns({}, "/event_types")), ElementsAre("/event_types"));
   EXPECT_THAT(ValidateEventTypePatterns(std::vector<std::string>(1000, "a"), "/e"), IsEmpty());
