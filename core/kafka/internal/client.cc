@@ -233,6 +233,8 @@ absl::StatusOr<ConfPtr> MakeConf(const ClientConfig& config, const Settings& own
   ConfPtr conf(rd_kafka_conf_new());
   RETURN_IF_ERROR(Set(conf.get(), "client.id", "postrider"));
   RETURN_IF_ERROR(Set(conf.get(), "socket.nagle.disable", "true"));
+  // By default a client looks for a broker that came back only each ten seconds.
+  RETURN_IF_ERROR(Set(conf.get(), "reconnect.backoff.max.ms", "1000"));
   for (const auto& [name, value] : config.properties) {
     RETURN_IF_ERROR(Set(conf.get(), name, value));
   }
