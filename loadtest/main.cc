@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "loadtest/account.h"
+#include "loadtest/consume.h"
 #include "loadtest/gaps.h"
 #include "loadtest/generate.h"
 #include "loadtest/hop.h"
@@ -215,6 +216,19 @@ struct PublishCommand {
     }
     return loadtest::Publish(options);
   }
+};
+
+struct ConsumeCommand {
+  loadtest::ConsumeOptions options;
+
+  void Declare(CLI::App* app) {
+    app->add_option("--brokers", options.brokers)->required();
+    app->add_option("--topic", options.topic)->required();
+    app->add_option("--max", options.records_max, "so many records at most; 0: all");
+    app->add_option("--properties", options.properties, "of the consumer: name=value,...");
+    app->add_option("--timeout-s", options.timeout_s)->check(CLI::Range(1, 3600));
+  }
+  absl::Status Run() const { return loadtest::Consume(options); }
 };
 
 struct ReceiveCommand {
@@ -419,6 +433,7 @@ int main(int argc, char** argv) {
   GenerateCommand generate;
   TopicsCommand topics;
   PublishCommand publish;
+  ConsumeCommand consume;
   ReceiveCommand receive;
   AccountCommand account;
   LettersCommand letters;
@@ -431,6 +446,7 @@ int main(int argc, char** argv) {
   Add(&app, "topics", "creates a plan's source topics", &topics, &run);
   Add(&app, "generate", "produces events and a ledger of them", &generate, &run);
   Add(&app, "publish", "produces standard input, a record a line", &publish, &run);
+  Add(&app, "consume", "prints what a topic holds, a record a line", &consume, &run);
   Add(&app, "receive", "plays all receivers and keeps a ledger", &receive, &run);
   Add(&app, "letters", "lists all customers' dead letters into a file", &letters, &run);
   Add(&app, "account", "compares the ledgers, message by message", &account, &run);
