@@ -1,6 +1,7 @@
 // The command line of postrider. It builds the real parts (log, database, sink, clock) and hands
 // them to the roles; nothing else does.
 
+#include <regex.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
@@ -19,6 +20,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -119,13 +121,42 @@ struct ProgramOptions {
             "option roles: \"", role, "\" is none of api, matcher, worker, indexer"));
       }
     }
+    RETURN_IF_ERROR(CheckListen("api.listen", api.listen));
+    RETURN_IF_ERROR(CheckListen("probes.listen", probes_listen));
+    regex_t compiled;
+    const int fault = ::regcomp(&compiled, matcher.topics.c_str(), REG_EXTENDED | REG_NOSUB);
+    if (fault == 0) ::regfree(&compiled);
+    if (fault != 0 || matcher.topics.substr(0, 1) != "^") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("option source.topics: \"", matcher.topics,
+                       "\" is no POSIX extended regular expression that begins with '^'"));
+    }
+    if (const auto rules = AddressRules::Create(network); !rules.ok()) {
+      return absl::InvalidArgumentError(absl::StrCat("option ", rules.status().message()));
+    }
+    return absl::OkStatus();
+  }
+
+  static absl::Status CheckListen(absl::string_view name, const std::string& text) {
+    const size_t colon = text.rfind(':');
+    std::string host = text.substr(0, colon);
+    if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+      host = host.substr(1, host.size() - 2);
+    }
+    uint32_t port = 0;
+    if (colon == std::string::npos || !absl::SimpleAtoi(text.substr(colon + 1), &port) ||
+        port > 65'535 || !IpAddress::Parse(host)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "option ", name, ": \"", text, "\" is no IP address and port such as 127.0.0.1:8080"));
+    }
     return absl::OkStatus();
   }
 };
 
-int Fail(const absl::Status& status, int code = kExitFailure) {
+// What is wrong with the options or the command line is told apart by the exit status.
+int Fail(const absl::Status& status) {
   std::fprintf(stderr, "postrider: %s\n", std::string(status.message()).c_str());
-  return code;
+  return absl::IsInvalidArgument(status) ? kExitUsage : kExitFailure;
 }
 
 absl::Status LoadOptions(Options& options, const std::string& config_file,
@@ -151,7 +182,9 @@ absl::StatusOr<KeyRing> LoadKeys(const ProgramOptions& options) {
         "option secrets.key_file: name a file with a line `keyid:base64 of 32 random bytes`, "
         "readable by its owner only; secrets are sealed with it");
   }
-  return KeyRing::Load(options.key_file);
+  absl::StatusOr<KeyRing> keys = KeyRing::Load(options.key_file);
+  if (keys.ok()) return keys;
+  return absl::InvalidArgumentError(absl::StrCat("option ", keys.status().message()));
 }
 
 // Our own listeners, brokers and database are never receivers. Names among them are left to
@@ -485,8 +518,7 @@ int RunMigrate(ProgramOptions options) {
 int CreateKey(ProgramOptions options, const std::string& scope, const std::string& name) {
   if (scope != "operator") {
     return Fail(absl::InvalidArgumentError(
-                    "--scope: only operator keys are made here; the others by POST /v1/keys"),
-                kExitUsage);
+        "--scope: only operator keys are made here; the others by POST /v1/keys"));
   }
   if (absl::Status status = options.database.Complete(); !status.ok()) return Fail(status);
   absl::StatusOr<std::unique_ptr<BlockingSession>> session =
@@ -567,7 +599,10 @@ int Main(int argc, char** argv) {
   }
   absl::Status status = LoadOptions(options, config_file, chosen->remaining());
   if (status.ok()) status = program.Check();
-  if (!status.ok()) return Fail(status, kExitUsage);
+  if (!status.ok()) {
+    Fail(status);
+    return kExitUsage;
+  }
   LogLevel level = LogLevel::kInfo;
   ParseLogLevel(program.log_level, &level);
   StartLog(level);
