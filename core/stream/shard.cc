@@ -30,7 +30,9 @@ constexpr size_t kRecordsPerTurn = 1'000;
 constexpr size_t kRecordsPerPoll = 100;
 // What a record may have before any was seen: polls near the bound of bytes are short.
 constexpr int64_t kRecordBytesGuess = 512 << 10;
-// While nothing is read, answers are looked for so often, and rebalances at kHeldPollInterval.
+// While nothing is read, awaited answers are looked for so often, and rebalances at
+// kHeldPollInterval. A record that comes with them is taken until the bounds are exceeded by an
+// eighth, then it is read again later.
 constexpr milliseconds kHeldTick{50};
 constexpr seconds kHeldPollInterval{1};
 constexpr seconds kLeaseRenewal{1};
@@ -163,6 +165,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   bool Holding() const { return phase_ == Phase::kRunning && (full_ || stopping_) && !leaving_; }
   size_t ReadRoom() const;
   void Read();
+  bool AtLeast(int64_t denominator, int64_t numerator) const;
   void CheckPressure();
   void UpdateWatch();
 
@@ -227,7 +230,6 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   bool full_ = false;
   uint32_t watched_ = kFdNone;
   MonotonicTime last_poll_;
-  MonotonicTime last_held_poll_;
 
   Drain drain_ = Drain::kNone;
   MonotonicTime drain_deadline_;
@@ -254,7 +256,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
 // ---- Life ----
 
 absl::Status ShardImpl::Start(ShardProgramFactory& factory) {
-  last_poll_ = last_held_poll_ = last_second_ = last_trim_ = Now();
+  last_poll_ = last_second_ = last_trim_ = Now();
   ASSIGN_OR_RETURN(producer_, log_.OpenProducer(loop_, options_.producer));
   producer_->SetRoomCallback([this] {
     for (auto& [tp, task] : tasks_) task->OnRoomIfRefused();
@@ -286,12 +288,13 @@ void ShardImpl::Tick() {
   tick_ = 0;
   if (phase_ == Phase::kStopped) return;
   const MonotonicTime now = Now();
-  if (Holding()) {
+  // A log may not be able to look for answers without taking a record: so it is asked only when one
+  // is awaited, else for rebalances.
+  const bool poll_is_due = now - last_poll_ >= kHeldPollInterval;
+  if (Holding() && (outstanding_ || poll_is_due)) {
     last_poll_ = now;
-    const bool rebalances = now - last_held_poll_ >= kHeldPollInterval;
-    if (rebalances) last_held_poll_ = now;
-    consumer_->Poll(rebalances ? 1 : 0);
-  } else if (now - last_poll_ >= kHeldPollInterval) {
+    consumer_->Poll(poll_is_due ? 1 : 0);
+  } else if (poll_is_due) {
     Read();
   }
   if (phase_ == Phase::kStopped) return;
@@ -461,6 +464,7 @@ void ShardImpl::BeginReading() {
       continue;
     }
     positions.push_back({tp, StartPosition::At::kOffset, task->tracker().next_offset()});
+    task->behind = false;
     if (task->state() == TaskState::kCreated) {
       OpenTask(*task);
     } else {
@@ -637,6 +641,10 @@ void ShardImpl::OnRecord(const LogRecord& record) {
   if (task == nullptr) return;
   if (!task->located()) return LocateFresh(*task, record.offset);
   if (!task->running()) return;  // it will read this again
+  if (task->behind || (full_ && AtLeast(8, 9))) {
+    task->behind = true;  // read again when there is room
+    return;
+  }
   largest_record_ = std::max(largest_record_, static_cast<int64_t>(record.bytes()));
   if (task->OnRecord(record)) {
     metrics_.records_read.Increment();
@@ -682,23 +690,37 @@ void ShardImpl::OnOutOfRange(const TopicPartition& tp, int64_t log_start) {
   consumer_->Restart(tp, log_start);
 }
 
-void ShardImpl::CheckPressure() {
-  const auto at_least = [this](int64_t share) {
-    return pending_records_ >= options_.pending_records_max / share ||
-           pending_bytes_ >= options_.pending_bytes_max / share ||
-           tracked_ >= options_.tracked_records_max / share;
+// What pends is at least this part of a bound.
+bool ShardImpl::AtLeast(int64_t denominator, int64_t numerator) const {
+  const auto reaches = [=](int64_t value, int64_t max) {
+    return value >= max / denominator * numerator + max % denominator;
   };
-  if (!full_ && at_least(1)) {
+  return reaches(pending_records_, options_.pending_records_max) ||
+         reaches(pending_bytes_, options_.pending_bytes_max) ||
+         reaches(tracked_, options_.tracked_records_max);
+}
+
+void ShardImpl::CheckPressure() {
+  if (!full_ && AtLeast(1, 1)) {
     full_ = true;
     full_since_ = Now();
     for (auto& [tp, task] : tasks_) {
       if (task->running()) task->function().OnPressure(*task);
     }
-  } else if (full_ && pending_records_ <= options_.pending_records_max / 2 &&
-             pending_bytes_ <= options_.pending_bytes_max / 2 &&
-             tracked_ <= options_.tracked_records_max / 2) {
-    full_ = false;
-    full_time_ += Now() - full_since_;
+    return;
+  }
+  if (!full_ || pending_records_ > options_.pending_records_max / 2 ||
+      pending_bytes_ > options_.pending_bytes_max / 2 ||
+      tracked_ > options_.tracked_records_max / 2) {
+    return;
+  }
+  full_ = false;
+  full_time_ += Now() - full_since_;
+  for (auto& [tp, task] : tasks_) {
+    if (!std::exchange(task->behind, false)) continue;
+    if (phase_ == Phase::kRunning && task->running()) {
+      consumer_->Restart(tp, task->tracker().next_offset());
+    }
   }
 }
 
@@ -868,6 +890,7 @@ void ShardImpl::Reopen(Task& task) {
       DecodeCommitMetadata(position.metadata, position.offset);
   POSTRIDER_CHECK(metadata.has_value());
   task.Locate(position.offset, metadata->completed);
+  task.behind = false;
   OpenTask(task);
   if (task.running()) consumer_->Restart(task.partition(), position.offset);
 }

@@ -108,6 +108,7 @@ class Task final : public TaskContext {
   int failures = 0;
   MonotonicTime opened_at;
   TimerId reopen_timer = 0;
+  bool behind = false;    // records were passed over for want of room
   int64_t forgotten = 0;  // by the last commit that was sent
   // Trimming: what the watermark was when.
   std::deque<std::pair<MonotonicTime, int64_t>> trim_samples;
