@@ -437,14 +437,16 @@ void PutEventType(Transaction& tx, std::string name, std::string description,
                   DoneWith<PutEventTypeResult> done) {
   One<PutEventTypeResult>(
       tx,
-      // `old` is what the statement's own snapshot shows: the row before this change.
+      // `old` is what the statement's own snapshot shows: the row before this change. It does not
+      // show one that another put makes at the same time, but then the generation is not 1.
       Statement{absl::StrCat("WITH old AS (SELECT deleted_at IS NULL AS live FROM "
                              "postrider.event_types WHERE name = $1) "
                              "INSERT INTO postrider.event_types (name, description) VALUES ($1, "
                              "$2) ON CONFLICT (name) DO UPDATE SET description = "
                              "EXCLUDED.description, deleted_at = NULL RETURNING ",
                              kEventTypeColumns,
-                             ", NOT coalesce((SELECT live FROM old), false) AS created"),
+                             ", generation = 1 OR coalesce((SELECT NOT live FROM old), false)"
+                             " AS created"),
                 {name, description}},
       ReadPutEventType, std::move(done));
 }

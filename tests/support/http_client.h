@@ -42,7 +42,9 @@ class HttpClient {
  public:
   using Headers = std::vector<std::pair<std::string, std::string>>;
 
-  explicit HttpClient(uint16_t port) : port_(port) {}
+  // `source`: the address that it comes from, any of 127.0.0.0/8.
+  explicit HttpClient(uint16_t port, std::string source = "127.0.0.1")
+      : port_(port), source_(std::move(source)) {}
   ~HttpClient() { Close(); }
   HttpClient(const HttpClient&) = delete;
   HttpClient& operator=(const HttpClient&) = delete;
@@ -115,6 +117,8 @@ class HttpClient {
     POSTRIDER_CHECK(fd_ >= 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
+    POSTRIDER_CHECK(inet_pton(AF_INET, source_.c_str(), &address.sin_addr) == 1);
+    POSTRIDER_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     address.sin_port = htons(port_);
     POSTRIDER_CHECK(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) == 0);
@@ -136,6 +140,7 @@ class HttpClient {
   }
 
   const uint16_t port_;
+  const std::string source_;
   int fd_ = -1;
   std::string buffer_;
 };

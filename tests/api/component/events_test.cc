@@ -1,0 +1,217 @@
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "core/postgres/url.h"
+#include "tests/api/component/api_fixture.h"
+#include "tests/support/tcp_relay.h"
+
+namespace postrider::api {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::StartsWith;
+
+class EventsTest : public ApiFixture {
+ protected:
+  void SetUp() override {
+    ApiFixture::SetUp();
+    for (const char* type : {"order.created", "order.paid", "user.made"}) {
+      const int status =
+          Call("PUT", absl::StrCat("/v1/event-types/", type), operator_key(), "{}").status;
+      ASSERT_TRUE(status == 200 || status == 201);
+    }
+    publisher_ = MakeKey(R"({"scope":"publisher","event_types":["order.*"],"tenants":["t1","t2"]})");
+  }
+  JsonReply Publish(const std::string& body) { return Call("POST", "/v1/events", publisher_, body); }
+  static MemoryLog& log() { return suite()->log; }
+
+  std::string publisher_;
+};
+
+TEST_F(EventsTest, StoresAnEventByteForByte) {
+  const JsonReply reply = Publish(
+      "{\"type\":\"order.created\", \"tenant\":\"t1\",\"department\":\"d\\u00e9\",\"id\":\"e-1\","
+      "\"time\":\"2030-03-31T02:30:00+02:00\",\"data\" : {\"b\": 1.0,  \"a\":1e999,\"b\":\"\\u0000\"}  }");
+  ASSERT_EQ(reply.status, 202) << reply.text;
+  const JsonValue& row = (*reply["data"].array())[0];
+  EXPECT_EQ(*row.Find("id")->string(), "e-1");
+  EXPECT_EQ(*row.Find("topic")->string(), "events.order.created");
+  const auto records = log().Records(
+      {"events.order.created", static_cast<int32_t>(*row.Find("partition")->integer())});
+  const auto offset = static_cast<size_t>(*row.Find("offset")->integer());
+  ASSERT_LT(offset, records.size());
+  EXPECT_EQ(records[offset].value, R"({"b": 1.0,  "a":1e999,"b":"\u0000"})");
+  EXPECT_THAT(records[offset].headers,
+              ::testing::ElementsAre(Pair("tenant", "t1"), Pair("department", "d\xc3\xa9"),
+                                     Pair("id", "e-1"), Pair("time", "2030-03-31T00:30:00.000Z")));
+}
+
+TEST_F(EventsTest, StoresAnArrayAndMakesIds) {
+  const JsonReply reply = Publish(
+      R"([{"type":"order.created","tenant":"t1","data":null},{"type":"order.paid","tenant":"t2","data":[1, 2]}])");
+  ASSERT_EQ(reply.status, 202) << reply.text;
+  ASSERT_EQ(reply["data"].array()->size(), 2u);
+  for (const JsonValue& row : *reply["data"].array()) {
+    EXPECT_THAT(*row.Find("id")->string(), StartsWith("evt_"));
+  }
+  EXPECT_EQ(log().Records({"events.order.paid", 0}).back().value, "[1, 2]");
+}
+
+TEST_F(EventsTest, PutsATenantsEventsIntoOnePartition) {
+  const int status = Call("PUT", "/v1/event-types/order.spread", operator_key(), "{}").status;
+  ASSERT_EQ(status, 201);
+  log().MakeTopic("events.order.spread", 8);
+  std::string body = "[";
+  for (int i = 0; i < 20; ++i) {
+    absl::StrAppend(&body, i == 0 ? "" : ",", R"({"type":"order.spread","tenant":"t)", i % 2 + 1,
+                    R"(","data":1})");
+  }
+  const JsonReply reply = Publish(body + "]");
+  ASSERT_EQ(reply.status, 202) << reply.text;
+  const auto& rows = *reply["data"].array();
+  for (size_t i = 2; i < rows.size(); ++i) {
+    EXPECT_EQ(*rows[i].Find("partition"), *rows[i - 2].Find("partition"));
+    EXPECT_EQ(*rows[i].Find("offset")->integer() > *rows[i - 2].Find("offset")->integer(), true);
+  }
+}
+
+TEST_F(EventsTest, LetsPublishersAloneAndOnlyWhatTheyMay) {
+  const Customer customer = MakeCustomer();
+  const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
+  EXPECT_EQ(Call("POST", "/v1/events", customer.key, good).status, 403);
+  EXPECT_EQ(Call("POST", "/v1/events", operator_key(), good).status, 403);
+  EXPECT_EQ(Publish(R"({"type":"user.made","tenant":"t1","data":1})").status, 403);
+  EXPECT_EQ(Publish(R"({"type":"order","tenant":"t1","data":1})").status, 403);
+  EXPECT_EQ(Publish(R"({"type":"order.created","tenant":"t3","data":1})").status, 403);
+  EXPECT_EQ(Call("GET", "/v1/endpoints", publisher_).status, 403);
+  EXPECT_EQ(Publish(absl::StrCat("[", good, R"(,{"type":"order.created","tenant":"t3","data":1}])")).status,
+            403);
+}
+
+TEST_F(EventsTest, RefusesBadEventsAndStoresNone) {
+  const size_t before = log().Partitions("events.order.created", std::chrono::seconds(1)).ok()
+                            ? log().Records({"events.order.created", 0}).size()
+                            : 0;
+  const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
+  const std::pair<std::string, const char*> table[] = {
+      {R"({})", "/data /type /tenant"},
+      {R"({"type":"order.created","tenant":"t1"})", "/data"},
+      {R"({"type":"order.created","tenant":null,"data":1})", "/tenant"},
+      {R"({"type":"order.created","tenant":7,"data":1})", "/tenant"},
+      {R"({"type":"order.created","tenant":"","data":1})", "/tenant"},
+      {R"({"type":"a b","tenant":"t1","data":1})", "/type"},
+      {R"({"type":"order.created","tenant":"t1","data":1,"data":2})", "/data"},
+      {R"({"type":"order.created","tenant":"t1","data":1,"topic":"x"})", "/topic"},
+      {R"({"type":"order.created","tenant":"t1","data":1,"time":"yesterday"})", "/time"},
+      {R"({"type":"order.created","tenant":"t1","data":1,"id":"a\nb","department":1})",
+       "/id /department"},
+      {R"({"type":"order.unknown","tenant":"t1","data":1})", "/type"},
+      {absl::StrCat("[", good, R"(,7,{"type":"order.unknown","tenant":"t1"}])"), "/1 /2/data"},
+      {absl::StrCat("[", good, R"(,{"type":"order.unknown","tenant":"t1","data":1}])"), "/1/type"},
+      {"[]", ""},
+      {"7", ""},
+      {absl::StrCat(R"({"type":"order.created","tenant":"t1","data":")", std::string(600'000, 'x'), "\"}"),
+       "/data"},
+  };
+  for (const auto& [body, pointers] : table) {
+    const JsonReply reply = Publish(body);
+    EXPECT_EQ(reply.status, 422) << body.substr(0, 200) << reply.text;
+    EXPECT_EQ(reply.Faults(), pointers) << body.substr(0, 200);
+  }
+  EXPECT_EQ(Publish(R"({"type":"order.created","tenant":"t1","data":1},{)").status, 400);
+  EXPECT_EQ(Publish("{\"type\":\"order.created\",\"tenant\":\"t1\",\"data\":\"\xff\"}").status, 400);
+  std::string many = "[" + good;
+  for (int i = 0; i < 1'000; ++i) absl::StrAppend(&many, ",", good);
+  EXPECT_EQ(Publish(many + "]").status, 422);
+  EXPECT_EQ(Publish(std::string((1 << 20) + 1, ' ')).status, 413);
+  if (before != 0) {
+    EXPECT_EQ(log().Records({"events.order.created", 0}).size(), before);
+  }
+}
+
+TEST_F(EventsTest, NeverWritesToOurOwnTopics) {
+  PublishOptions publish;
+  publish.topic_prefix = "";
+  ASSERT_OK_AND_ASSIGN(const auto role,
+                       suite()->StartRole(suite()->database->options().api_url, publish));
+  ASSERT_EQ(Call("PUT", "/v1/event-types/postrider.reports", operator_key(), "{}").status, 201);
+  const std::string all = MakeKey(R"({"scope":"publisher","event_types":["*"],"tenants":["*"]})");
+  tests::HttpClient client(role->port());
+  EXPECT_EQ(CallOn(client, "POST", "/v1/events", all,
+                   R"({"type":"postrider.reports","tenant":"t1","data":1})")
+                .Faults(),
+            "/type");
+}
+
+TEST_F(EventsTest, Answers503WhenTheLogDoesNotAcknowledge) {
+  const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
+  ASSERT_EQ(Publish(good).status, 202);
+  log().HoldAppends(true);
+  const JsonReply reply = Publish(good);
+  EXPECT_EQ(reply.status, 503);
+  EXPECT_THAT(reply.Text("detail"), HasSubstr("may have been stored"));
+  log().HoldAppends(false);
+  EXPECT_EQ(Publish(good).status, 202);
+}
+
+class OutageTest : public ApiFixture {};
+
+TEST_F(OutageTest, Answers503WithRetryAfterWhilePostgresIsAway) {
+  ASSERT_OK_AND_ASSIGN(DatabaseUrl url, DatabaseUrl::Parse(suite()->database->options().api_url));
+  const size_t colon = url.hosts.rfind(':');
+  ASSERT_NE(colon, std::string::npos);
+  tests::TcpRelay relay(static_cast<uint16_t>(std::stoi(url.hosts.substr(colon + 1))));
+  url.hosts = absl::StrCat("127.0.0.1:", relay.port());
+  ASSERT_OK_AND_ASSIGN(const auto role, suite()->StartRole(url.ToString()));
+  tests::HttpClient client(role->port());
+  EXPECT_EQ(CallOn(client, "GET", "/v1/customers", operator_key()).status, 200);
+  for (const auto mode : {tests::TcpRelay::Mode::kClosed, tests::TcpRelay::Mode::kSilent}) {
+    relay.Set(tests::TcpRelay::Mode::kClosed);
+    relay.Set(mode);
+    const MonotonicTime begin = suite()->clock.Now();
+    const tests::HttpReply reply = client.Send(
+        "GET", "/v1/customers", {{"authorization", absl::StrCat("Bearer ", operator_key())}});
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_EQ(reply.Header("retry-after"), "1");
+    EXPECT_LT(suite()->clock.Now() - begin, std::chrono::seconds(5));
+  }
+  EXPECT_EQ(CallOn(client, "GET", "/openapi.json", "").status, 200);
+  relay.Set(tests::TcpRelay::Mode::kOpen);
+  // It comes back by itself.
+  int status = 0;
+  for (int i = 0; i < 100 && status != 200; ++i) {
+    status = CallOn(client, "GET", "/v1/customers", operator_key()).status;
+  }
+  EXPECT_EQ(status, 200);
+}
+
+TEST_F(OutageTest, StartsWithoutPostgres) {
+  ASSERT_OK_AND_ASSIGN(const auto role,
+                       suite()->StartRole("postgresql://nobody:x@127.0.0.1:1/none"));
+  tests::HttpClient client(role->port());
+  EXPECT_EQ(CallOn(client, "GET", "/v1/customers", operator_key()).status, 503);
+}
+
+TEST_F(OutageTest, RefusesToServeAsARoleThatCouldGetAroundTheWalls) {
+  ASSERT_OK_AND_ASSIGN(const auto role, suite()->StartRole(suite()->database->options().url));
+  tests::HttpClient client(role->port());
+  EXPECT_EQ(CallOn(client, "GET", "/v1/customers", operator_key()).status, 503);
+}
+
+TEST_F(OutageTest, StopsGracefully) {
+  ASSERT_OK_AND_ASSIGN(const auto role, suite()->StartRole(suite()->database->options().api_url));
+  tests::HttpClient client(role->port());
+  EXPECT_EQ(CallOn(client, "GET", "/v1/customers", operator_key()).status, 200);
+  absl::Notification stopped;
+  role->Stop([&] { stopped.Notify(); });
+  stopped.WaitForNotification();
+  EXPECT_EQ(client.Read().status, 0);
+}
+
+}  // namespace
+}  // namespace postrider::api
