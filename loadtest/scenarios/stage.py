@@ -1,6 +1,7 @@
 """What every scenario stands on: the stack, the role processes and their cost, the tools, the
 accounting and the report. A scenario is a module with run(stage)."""
 import base64
+import hashlib
 import http.client
 import json
 import os
@@ -16,6 +17,7 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
+KEEP_FROM_SUBSCRIPTIONS = 5000
 ROLES = ["api", "matcher", "worker", "indexer"]
 # The figures that every scenario gives, always with these keys; null where it has none.
 KEYS = ["messages", "messages_per_s", "lost", "duplicated", "signatures_bad", "p50_ms", "p99_ms",
@@ -45,6 +47,16 @@ def free_port():
             except OSError:
                 continue
     raise Failure("no free port")
+
+
+def is_free(port):
+    with socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            s.bind(("0.0.0.0", port))
+            return True
+        except OSError:
+            return False
 
 
 def wait_until(what, seconds, condition, pause=0.1):
@@ -306,12 +318,13 @@ class Stage:
         for option in self.args.option:
             name, value = option.split("=", 1)
             self.env["POSTRIDER_" + name.upper().replace(".", "__")] = value
-        self._postrider("migrate")
-        self.operator_key = self._postrider("keys", "create", "--scope", "operator").split()[-1]
+        self.postrider_run("migrate")
+        self.operator_key = self.postrider_run("keys", "create", "--scope", "operator").split()[-1]
+        self.receiver_port = free_port()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self._sampler.start()
 
-    def _postrider(self, *arguments):
+    def postrider_run(self, *arguments):
         done = subprocess.run([str(self.postrider), *arguments], env=self.env, cwd=self.dir,
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if done.returncode != 0:
@@ -389,7 +402,6 @@ class Stage:
 
     def register(self):
         """Makes the plan's customers and all of theirs through the API, which must run."""
-        self.receiver_port = free_port()
         start = time.monotonic()
         made = self.run_tool("register", "--plan", self.path("plan.json"), "--state",
                           self.path("state"), "--api", self.api, "--operator-key",
@@ -401,8 +413,16 @@ class Stage:
         self.plan(rate, **plan)
         say("topics: creating")
         self.run_tool("topics", "--plan", self.path("plan.json"), "--brokers", self.brokers)
-        self.start("api").wait_ready()
-        self.register()
+        kept = Kept(self)
+        if kept.restore():
+            self.start("api").wait_ready()
+        else:
+            api = self.start("api").wait_ready()
+            self.register()
+            if self.expectation["subscriptions"] >= KEEP_FROM_SUBSCRIPTIONS:
+                api.stop()
+                kept.keep()
+                api.start().wait_ready()
         self.receive()
         self.start_roles(["matcher", "worker", "indexer"])
 
@@ -583,6 +603,55 @@ class Stage:
             return answer.status, answer.headers, json.loads(text) if text else None
         except (OSError, http.client.HTTPException):
             return 0, {}, None
+
+
+class Kept:
+    """A large plan takes minutes to register. What came of it is kept as a template database of the
+    stack, with the keys and ids that belong to it; later runs of the same plan begin from a copy."""
+
+    def __init__(self, stage):
+        self.stage = stage
+        plan = json.loads(pathlib.Path(stage.path("plan.json")).read_text())
+        plan["options"].pop("topic_prefix")  # event types are registered without it
+        name = hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()[:16]
+        self.database = f"loadtest_kept_{name}"
+        self.dir = stage.build / "loadtest-runs" / "kept" / name
+        self.owner = stage.stack.env["POSTRIDER_DATABASE__URL"]
+
+    def _psql(self, statement):
+        return self.stage.stack.psql(self.owner, statement)
+
+    def _copy(self, source, target):
+        self._psql(f"drop database if exists {target} with (force)")
+        self._psql(f"create database {target} template {source}")
+
+    def keep(self):
+        stage = self.stage
+        shutil.rmtree(self.dir, ignore_errors=True)
+        self._copy(stage.database, self.database)
+        self.dir.mkdir(parents=True, mode=0o700)
+        shutil.copy(stage.path("state"), self.dir / "state")
+        shutil.copy(stage.path("keys"), self.dir / "keys")
+        note = {"operator_key": stage.operator_key, "receiver_port": stage.receiver_port}
+        (self.dir / "note.json").write_text(json.dumps(note))
+        say(f"kept the registration as {self.database}")
+
+    def restore(self):
+        stage = self.stage
+        if stage.args.fresh or not (self.dir / "note.json").exists():
+            return False
+        if not self._psql(f"select 1 from pg_database where datname = '{self.database}'"):
+            return False
+        note = json.loads((self.dir / "note.json").read_text())
+        if not is_free(note["receiver_port"]):
+            return False
+        self._copy(self.database, stage.database)
+        shutil.copy(self.dir / "state", stage.path("state"))
+        shutil.copy(self.dir / "keys", stage.path("keys"))
+        stage.operator_key, stage.receiver_port = note["operator_key"], note["receiver_port"]
+        stage.postrider_run("migrate")  # newer than what was kept, perhaps
+        say(f"registration: a copy of {self.database} (--fresh registers anew)")
+        return True
 
 
 def table(name, result):
