@@ -115,8 +115,7 @@ void IndexerFunction::ReadOffset() {
   Transaction::Run(pool_, {},
                    {Statement{"SELECT next_offset FROM postrider.indexer_offsets"
                               " WHERE topic = $1 AND partition = $2::int",
-                              {SqlParam(stored_as_),
-                               SqlParam::Int(ctx_->partition().partition)}}},
+                              {SqlParam(stored_as_), SqlParam::Int(ctx_->partition().partition)}}},
                    [self = std::weak_ptr<IndexerFunction*>(self_)](
                        absl::StatusOr<std::vector<QueryResult>> results) {
                      const auto function = self.lock();
@@ -214,17 +213,17 @@ void IndexerFunction::Reject(Entry& entry, absl::string_view reason, std::string
 
 void IndexerFunction::DrainRejections() {
   while (!rejections_.empty()) {
-    LogProducer::AppendDone done = [this, offset = rejections_.front().offset](
-                                       absl::StatusOr<int64_t> appended) {
-      if (!appended.ok()) return ctx_->Fail(std::move(appended).status());
-      const auto entry = std::lower_bound(
-          entries_.begin(), entries_.end(), offset,
-          [](const Entry& candidate, int64_t wanted) { return candidate.offset < wanted; });
-      // Another indexer may have passed it meanwhile.
-      if (entry == entries_.end() || entry->offset != offset) return;
-      entry->rejecting = false;
-      MaybeWrite();
-    };
+    LogProducer::AppendDone done =
+        [this, offset = rejections_.front().offset](absl::StatusOr<int64_t> appended) {
+          if (!appended.ok()) return ctx_->Fail(std::move(appended).status());
+          const auto entry = std::lower_bound(
+              entries_.begin(), entries_.end(), offset,
+              [](const Entry& candidate, int64_t wanted) { return candidate.offset < wanted; });
+          // Another indexer may have passed it meanwhile.
+          if (entry == entries_.end() || entry->offset != offset) return;
+          entry->rejecting = false;
+          MaybeWrite();
+        };
     if (!ctx_->Emit(std::move(rejections_.front().record), std::move(done))) return;
     rejections_.pop_front();
   }
@@ -414,9 +413,8 @@ void IndexerFunction::RetryLater(const absl::Status& why) {
   POSTRIDER_LOG(kWarn, "letters wait for postgres", {"partition", ctx_->partition().ToString()},
                 {"why", why.message()});
   phase_ = Phase::kWaiting;
-  retry_delay_ = retry_delay_ == Duration::zero()
-                     ? limits_.retry_first
-                     : std::min(limits_.retry_most, retry_delay_ * 2);
+  retry_delay_ = retry_delay_ == Duration::zero() ? limits_.retry_first
+                                                  : std::min(limits_.retry_most, retry_delay_ * 2);
   ctx_->SetTimer("", kRetryTimer, ctx_->clock().Now() + retry_delay_);
 }
 

@@ -54,8 +54,10 @@ struct IndexerLimits {
 // from nothing, and letters that come again are known by their ids.
 //
 //   reading offset --known--> idle --full, or old enough--> writing --stored--> idle
-//         ^                                                   | |--unavailable--> waiting --> writing
-//         '------------- another writer was there ------------' '--this batch cannot be--> half of it
+//         ^                                                   | |--unavailable--> waiting -->
+//         writing
+//         '------------- another writer was there ------------' '--this batch cannot be--> half of
+//         it
 //
 // A record that is no letter, or whose values Postgres refuses, goes to the `rejected` topic as it
 // was, with headers that say why and whence; the offset moves past it once that is acknowledged.
@@ -120,10 +122,10 @@ class IndexerFunction final : public KeyedProcessFunction {
   Phase phase_ = Phase::kReadingOffset;
   std::deque<Entry> entries_;  // read, not stored; by offset
   size_t bytes_ = 0;
-  std::deque<Rejection> rejections_;  // no room for them yet
-  absl::optional<int64_t> stored_;    // Postgres' next offset; none: it has no row
+  std::deque<Rejection> rejections_;       // no room for them yet
+  absl::optional<int64_t> stored_;         // Postgres' next offset; none: it has no row
   absl::optional<int64_t> missing_above_;  // the stored offset for which a gap was counted
-  size_t letters_max_;                // smaller while a batch is being taken apart
+  size_t letters_max_;                     // smaller while a batch is being taken apart
   Duration retry_delay_{};
   bool offset_known_ = false;
   bool draining_ = false;

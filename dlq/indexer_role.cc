@@ -1,10 +1,12 @@
 #include "dlq/indexer_role.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/event_loop.h"
 #include "core/base/status_macros.h"
 #include "core/postgres/pool.h"
 #include "dlq/indexer_function.h"
@@ -12,6 +14,10 @@
 
 namespace postrider::dlq {
 namespace {
+
+// A transaction whose owner was stopped in the middle of it keeps its row locks, and holds up
+// whoever takes the partition next: the server ends it.
+constexpr char kSetup[] = "SET idle_in_transaction_session_timeout = 5000";
 
 class IndexerProgram final : public ShardProgram {
  public:
@@ -30,6 +36,7 @@ class IndexerProgram final : public ShardProgram {
   static PoolOptions PoolOf(const ConnectionOptions& database) {
     PoolOptions pool;
     pool.connection = database;
+    pool.connection.setup_sql = kSetup;
     pool.connections_max = 2;
     pool.waiters_max = kDeadLetterPartitions * 2;
     pool.acquire_timeout = std::chrono::seconds(5);
@@ -59,9 +66,11 @@ struct IndexerRole::Impl {
 IndexerRole::IndexerRole(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 IndexerRole::~IndexerRole() = default;
 
-absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(
-    Log& log, const Clock& clock, Metrics& metrics, const IndexerOptions& options,
-    const std::string& topic_prefix, ConnectionOptions database) {
+absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(Log& log, const Clock& clock,
+                                                                Metrics& metrics,
+                                                                const IndexerOptions& options,
+                                                                const std::string& topic_prefix,
+                                                                ConnectionOptions database) {
   auto impl = std::make_unique<Impl>(metrics);
   JobOptions job;
   job.name = "indexer";

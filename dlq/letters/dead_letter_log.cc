@@ -17,7 +17,8 @@ TopicSpec DeadLetterTopic(absl::string_view prefix, int16_t replication) {
   topic.name = DeadLetterTopicName(prefix);
   topic.partitions = kDeadLetterPartitions;
   topic.replication = replication;
-  topic.settings = {{"retention.ms", "-1"}, {"retention.bytes", "-1"}, {"cleanup.policy", "delete"}};
+  topic.settings = {
+      {"retention.ms", "-1"}, {"retention.bytes", "-1"}, {"cleanup.policy", "delete"}};
   return topic;
 }
 

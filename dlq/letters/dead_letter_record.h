@@ -15,12 +15,12 @@ namespace postrider::dlq {
 
 // Why a message was given up; the customer sees the word. Closed: add at the end, never renumber.
 enum class DeadReason : uint8_t {
-  kAttemptsExhausted = 1,    // every attempt that its endpoint's retry policy allows has failed
-  kHorizon = 2,              // it is, or would be at its next attempt, too old
-  kRejectedByReceiver = 3,   // the receiver said that it will never take it
-  kGone = 4,                 // the receiver said 410
-  kHeldFull = 5,             // its endpoint held more than its share while the worker was full
-  kMisconfigured = 6,        // no request can be made from the endpoint's settings
+  kAttemptsExhausted = 1,   // every attempt that its endpoint's retry policy allows has failed
+  kHorizon = 2,             // it is, or would be at its next attempt, too old
+  kRejectedByReceiver = 3,  // the receiver said that it will never take it
+  kGone = 4,                // the receiver said 410
+  kHeldFull = 5,            // its endpoint held more than its share while the worker was full
+  kMisconfigured = 6,       // no request can be made from the endpoint's settings
 };
 absl::string_view DeadReasonName(DeadReason reason);
 absl::optional<DeadReason> DeadReasonFromNumber(uint64_t number);
@@ -32,7 +32,7 @@ struct DeadLetterRecord {
   subscriptions::EndpointId endpoint;
   DeadReason reason = DeadReason::kAttemptsExhausted;
   uint32_t attempts = 0;
-  int32_t last_status = 0;  // HTTP status of the last attempt, 0 for none
+  int32_t last_status = 0;   // HTTP status of the last attempt, 0 for none
   std::string last_outcome;  // the word of the last attempt's outcome, empty for none
   std::string message_id;    // msg_...
   std::string event_id;

@@ -114,8 +114,8 @@ void UpdateLeased(Transaction& tx, CustomerId customer, LetterId id, absl::strin
   Statement statement{
       absl::StrCat("WITH seen AS (SELECT l.day, l.id FROM postrider.dead_letters l WHERE "
                    "l.day = postrider.letter_day($3::uuid) AND l.id = $3::uuid AND ",
-                   kVisible,
-                   "), done AS (UPDATE postrider.dead_letters u SET updated_at = now(), ", set,
+                   kVisible, "), done AS (UPDATE postrider.dead_letters u SET updated_at = now(), ",
+                   set,
                    " FROM seen WHERE u.day = postrider.letter_day($3::uuid) AND u.id = $3::uuid"
                    " AND u.customer_id = $1::uuid AND u.state = 'leased'"
                    " AND u.available_at > now() AND u.receipt_sha256 = $4::bytea"
@@ -124,21 +124,21 @@ void UpdateLeased(Transaction& tx, CustomerId customer, LetterId id, absl::strin
                    " (SELECT count(*) FROM done) AS done,"
                    " (SELECT available_at FROM done) AS available_at"),
       std::move(params)};
-  tx.Query(std::move(statement), [done = std::move(done)](
-                                     absl::StatusOr<QueryResult> result) mutable {
-    if (!result.ok()) return std::move(done)(result.status());
-    RowReader reader(*result, 0);
-    const int64_t seen = reader.Int("seen");
-    const int64_t changed = reader.Int("done");
-    const absl::optional<WallTime> available = reader.OptionalTime("available_at");
-    if (!reader.status().ok()) return std::move(done)(reader.status());
-    if (seen == 0) return std::move(done)(absl::NotFoundError("dlq: there is no such letter"));
-    if (changed == 0 || !available) {
-      return std::move(done)(absl::AbortedError(
-          "the receipt is not that of the letter's present lease, or the lease has run out"));
-    }
-    std::move(done)(*available);
-  });
+  tx.Query(
+      std::move(statement), [done = std::move(done)](absl::StatusOr<QueryResult> result) mutable {
+        if (!result.ok()) return std::move(done)(result.status());
+        RowReader reader(*result, 0);
+        const int64_t seen = reader.Int("seen");
+        const int64_t changed = reader.Int("done");
+        const absl::optional<WallTime> available = reader.OptionalTime("available_at");
+        if (!reader.status().ok()) return std::move(done)(reader.status());
+        if (seen == 0) return std::move(done)(absl::NotFoundError("dlq: there is no such letter"));
+        if (changed == 0 || !available) {
+          return std::move(done)(absl::AbortedError(
+              "the receipt is not that of the letter's present lease, or the lease has run out"));
+        }
+        std::move(done)(*available);
+      });
 }
 
 LettersDone<WallTime> IgnoreTime(LetterDone done) {
@@ -164,8 +164,8 @@ absl::string_view LetterStateName(LetterState state) {
 }
 
 absl::optional<LetterState> ParseLetterState(absl::string_view name) {
-  for (const LetterState state : {LetterState::kOpen, LetterState::kLeased,
-                                  LetterState::kReplaying, LetterState::kClosed}) {
+  for (const LetterState state :
+       {LetterState::kOpen, LetterState::kLeased, LetterState::kReplaying, LetterState::kClosed}) {
     if (name == LetterStateName(state)) return state;
   }
   return absl::nullopt;
@@ -175,8 +175,8 @@ void ListLetters(Transaction& tx, CustomerId customer, const LetterFilter& filte
                  LettersDone<std::vector<Letter>> done) {
   std::vector<SqlParam> params = BaseParams(customer);
   params.push_back(SqlParam::Int(static_cast<int64_t>(limit)));
-  std::string sql = absl::StrCat("SELECT ", Columns(), " FROM postrider.dead_letters l WHERE ",
-                                 kVisible);
+  std::string sql =
+      absl::StrCat("SELECT ", Columns(), " FROM postrider.dead_letters l WHERE ", kVisible);
   if (filter.endpoint) {
     params.push_back(SqlParam::Uuid(filter.endpoint->bytes()));
     absl::StrAppend(&sql, " AND l.endpoint_id = $", params.size(), "::uuid");

@@ -55,7 +55,8 @@ struct Letter {
 
 struct LeasedLetter {
   Letter letter;
-  // 32 hex digits: to be given back by ack, nack and extend. Known to nobody else; stored as a hash.
+  // 32 hex digits: to be given back by ack, nack and extend. Known to nobody else; stored as a
+  // hash.
   std::string receipt;
 };
 
@@ -88,7 +89,6 @@ void NackLetter(Transaction& tx, subscriptions::CustomerId customer, subscriptio
                 absl::string_view receipt, std::chrono::seconds delay, LetterDone done);
 // The lease lasts for `lease` from now; gives its end.
 void ExtendLease(Transaction& tx, subscriptions::CustomerId customer, subscriptions::LetterId id,
-                 absl::string_view receipt, std::chrono::seconds lease,
-                 LettersDone<WallTime> done);
+                 absl::string_view receipt, std::chrono::seconds lease, LettersDone<WallTime> done);
 
 }  // namespace postrider::dlq

@@ -11,7 +11,8 @@
 
 namespace postrider::dlq {
 
-// Why a message was completed without being sent or given up; closed: add at the end, never renumber.
+// Why a message was completed without being sent or given up; closed: add at the end, never
+// renumber.
 enum class RefusalReason : uint8_t {
   kGrantWithdrawn = 1,   // withheld: its customer may not see this tenant any more
   kEndpointDeleted = 2,  // discarded

@@ -21,10 +21,10 @@
 namespace postrider::dlq {
 namespace {
 
-using tests::RunUntil;
-using tests::TcpRelay;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using tests::RunUntil;
+using tests::TcpRelay;
 
 class IndexerFunctionTest : public LetterDatabaseTest {
  protected:
@@ -243,9 +243,10 @@ TEST_F(IndexerFunctionTest, TheSameLetterAtAnotherOffsetIsOneRow) {
   indexer->Read(1, letter);
   indexer->Advance(limits_.wait_max);
   ASSERT_TRUE(UntilCompleted(*indexer, 2));
-  ASSERT_OK(indexer_->Script(absl::StrCat("UPDATE postrider.dead_letters SET state = 'closed', "
-                                          "closed_as = 'acked' WHERE id = '",
-                                          letter.letter.ToUuid(), "'")));
+  ASSERT_OK(
+      indexer_->Script(absl::StrCat("UPDATE postrider.dead_letters SET state = 'closed', "
+                                    "closed_as = 'acked' WHERE id = '",
+                                    letter.letter.ToUuid(), "'")));
   indexer->Read(2, letter);
   indexer->Advance(limits_.wait_max);
   ASSERT_TRUE(UntilCompleted(*indexer, 3));
@@ -270,9 +271,8 @@ TEST_F(IndexerFunctionTest, TwoIndexersOfOnePartitionStoreEachLetterOnce) {
     two->Read(i, letters[static_cast<size_t>(i)]);
   }
   for (Indexer* indexer : {one.get(), two.get()}) indexer->Advance(limits_.wait_max);
-  ASSERT_TRUE(Until([&] {
-    return one->ctx.completed().size() == 100 && two->ctx.completed().size() == 100;
-  }));
+  ASSERT_TRUE(Until(
+      [&] { return one->ctx.completed().size() == 100 && two->ctx.completed().size() == 100; }));
   EXPECT_EQ(Letters(), "100");
   EXPECT_EQ(Stored(), "100");
   EXPECT_EQ(metrics_.letters.value(), 100);
@@ -435,10 +435,9 @@ TEST_F(IndexerFunctionTest, LettersThatPostgresRefusesGoToTheRejectedTopicAndThe
     EXPECT_EQ(record.topic, "p.rejected");
     EXPECT_EQ(record.partition, 0);
     EXPECT_EQ(record.value, EncodeDeadLetter(letters[index]));
-    EXPECT_THAT(record.headers,
-                ElementsAre(std::pair("reason", "refused_by_postgres"),
-                            std::pair("source", absl::StrCat(topic_, "/3")),
-                            std::pair("offset", absl::StrCat(index))));
+    EXPECT_THAT(record.headers, ElementsAre(std::pair("reason", "refused_by_postgres"),
+                                            std::pair("source", absl::StrCat(topic_, "/3")),
+                                            std::pair("offset", absl::StrCat(index))));
     refused.push_back(index);
     indexer->ctx.Acknowledge(number);
   }
@@ -468,10 +467,10 @@ TEST_F(IndexerFunctionTest, WhatIsNoLetterGoesToTheRejectedTopicBeforeTheOffsetP
   ASSERT_EQ(indexer->ctx.emitted().size(), 2u);
   EXPECT_EQ(indexer->ctx.emitted()[0].record.value, std::string("gar\0bage", 8));
   EXPECT_EQ(indexer->ctx.emitted()[0].record.key, "key");
-  EXPECT_THAT(indexer->ctx.emitted()[0].record.headers,
-              ElementsAre(std::pair("reason", "undecodable_dead_letter"),
-                          std::pair("source", absl::StrCat(topic_, "/3")),
-                          std::pair("offset", "1")));
+  EXPECT_THAT(
+      indexer->ctx.emitted()[0].record.headers,
+      ElementsAre(std::pair("reason", "undecodable_dead_letter"),
+                  std::pair("source", absl::StrCat(topic_, "/3")), std::pair("offset", "1")));
   // The second one's answer comes first.
   indexer->ctx.Acknowledge(1);
   Settle(*pool_);
@@ -518,9 +517,8 @@ TEST_F(IndexerFunctionTest, DaysGetPartitionsAndFarOnesShareTheDefault) {
   };
   using std::chrono::hours;
   const std::vector<std::pair<DeadLetterRecord, bool>> letters = {
-      {at(hours(0)), true},          {at(hours(24 * 40)), true}, {at(hours(-24 * 6)), true},
-      {at(hours(24 * 90)), false},   {at(hours(-24 * 30)), false},
-      {at(hours(24 * 19'000)), false}};
+      {at(hours(0)), true},        {at(hours(24 * 40)), true},   {at(hours(-24 * 6)), true},
+      {at(hours(24 * 90)), false}, {at(hours(-24 * 30)), false}, {at(hours(24 * 19'000)), false}};
   const std::string count_sql =
       "SELECT count(*) FROM pg_inherits WHERE inhparent = 'postrider.dead_letters'::regclass";
   int before = 0;

@@ -22,11 +22,11 @@ using subscriptions::AsCustomer;
 using subscriptions::CustomerId;
 using subscriptions::EndpointId;
 using subscriptions::LetterId;
-using tests::RunUntil;
-using tests::StatusIs;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using tests::RunUntil;
+using tests::StatusIs;
 
 constexpr absl::StatusCode kAborted = absl::StatusCode::kAborted;
 constexpr absl::StatusCode kNotFound = absl::StatusCode::kNotFound;
@@ -56,8 +56,8 @@ class LetterStoreTest : public LetterDatabaseTest {
   DeadLetterRecord Add(int number, std::chrono::milliseconds age = {},
                        std::function<void(DeadLetterRecord&)> change = {}) {
     DeadLetterRecord letter = NewLetter(customer_);
-    letter.letter = MakeLetterId(clock_.Wall() - age - seconds(1'000) + seconds(number),
-                                 letter.letter.bytes());
+    letter.letter =
+        MakeLetterId(clock_.Wall() - age - seconds(1'000) + seconds(number), letter.letter.bytes());
     letter.event_id = absl::StrCat("e", number);
     if (change) change(letter);
     const auto inserted = indexer_->Query(Statement{
@@ -102,16 +102,15 @@ class LetterStoreTest : public LetterDatabaseTest {
     return std::make_unique<Transaction>(*std::move(begun));
   }
   void Commit(std::unique_ptr<Transaction> tx) {
-    EXPECT_OK(Await<absl::Status>(
-        [&](Transaction::Committed done) { tx->Commit(std::move(done)); }));
+    EXPECT_OK(
+        Await<absl::Status>([&](Transaction::Committed done) { tx->Commit(std::move(done)); }));
   }
   // Runs `call` in a transaction of its own and commits it.
   template <typename T>
   T InTransaction(CustomerId customer,
                   std::function<void(Transaction&, absl::AnyInvocable<void(T) &&>)> call) {
     std::unique_ptr<Transaction> tx = Begin(customer);
-    T result =
-        Await<T>([&](absl::AnyInvocable<void(T) &&> done) { call(*tx, std::move(done)); });
+    T result = Await<T>([&](absl::AnyInvocable<void(T) &&> done) { call(*tx, std::move(done)); });
     Commit(std::move(tx));
     return result;
   }
@@ -217,9 +216,8 @@ TEST_F(LetterStoreTest, GivesALetterAsItIs) {
 TEST_F(LetterStoreTest, ListsTheNewestFirstAndEachOnceWhateverThePage) {
   for (int i = 0; i < 20; ++i) {
     // Several of one millisecond, and days that have partitions and days that have none.
-    Add(i / 4, std::chrono::hours(24) * (i % 2 == 0 ? 0 : 3), [i](DeadLetterRecord& record) {
-      record.event_id = absl::StrCat("e", i);
-    });
+    Add(i / 4, std::chrono::hours(24) * (i % 2 == 0 ? 0 : 3),
+        [i](DeadLetterRecord& record) { record.event_id = absl::StrCat("e", i); });
   }
   ASSERT_OK_AND_ASSIGN(const std::vector<Letter> whole, List({}, 1'000));
   ASSERT_THAT(whole, SizeIs(20));
@@ -283,7 +281,8 @@ TEST_F(LetterStoreTest, PollsTheOldestFirstAndLeasesThem) {
   EXPECT_THAT(Names(Poll(100)), ElementsAre("e3", "e4", "e5"));
   EXPECT_THAT(Poll(100), IsEmpty());
   EXPECT_EQ(Ask(absl::StrCat("SELECT count(*) FROM postrider.dead_letters WHERE receipt_sha256 = "
-                             "'\\x", first[0].receipt, "'")),
+                             "'\\x",
+                             first[0].receipt, "'")),
             "0")
       << "the receipt itself is not stored";
 }
@@ -379,8 +378,7 @@ TEST_F(LetterStoreTest, ExtendCountsFromNow) {
   const DeadLetterRecord letter = Add(1);
   const std::vector<LeasedLetter> leased = Poll(1, seconds(3'600));
   ASSERT_THAT(leased, SizeIs(1));
-  ASSERT_OK_AND_ASSIGN(const WallTime until,
-                       Extend(letter.letter, leased[0].receipt, seconds(30)));
+  ASSERT_OK_AND_ASSIGN(const WallTime until, Extend(letter.letter, leased[0].receipt, seconds(30)));
   EXPECT_NEAR(static_cast<double>(MillisSinceEpoch(until)),
               static_cast<double>(MillisSinceEpoch(clock_.Wall() + seconds(30))), 20'000);
   ASSERT_OK_AND_ASSIGN(const Letter got, Get(letter.letter));
@@ -441,9 +439,9 @@ TEST_F(LetterStoreTest, AWithdrawnGrantHidesALetterInEveryCall) {
   ASSERT_THAT(Names(leased), ElementsAre("e1"));
   const std::string& receipt = leased[0].receipt;
   const auto grant = [this](const std::string& deleted_at) {
-    ASSERT_OK(operator_->Script(absl::StrCat("UPDATE postrider.grants SET deleted_at = ",
-                                             deleted_at, " WHERE customer_id = '",
-                                             customer_.ToUuid(), "'")));
+    ASSERT_OK(
+        operator_->Script(absl::StrCat("UPDATE postrider.grants SET deleted_at = ", deleted_at,
+                                       " WHERE customer_id = '", customer_.ToUuid(), "'")));
   };
   grant("now()");
   EXPECT_THAT(Get(letter.letter), StatusIs(kNotFound));

@@ -85,9 +85,9 @@ TEST(DeadLetterRecordTest, HasTheseBytesForEver) {
             "01010101010101010101010101010101"
             "02020202020202020202020202020202"
             "03030303030303030303030303030303"
-            "03"      // reason
-            "ac02"    // attempts
-            "cc06"    // status
+            "03"    // reason
+            "ac02"  // attempts
+            "cc06"  // status
             "0772656675736564"
             "056d73675f31"
             "03650076"
