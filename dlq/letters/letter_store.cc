@@ -218,7 +218,9 @@ void GetLetter(Transaction& tx, CustomerId customer, LetterId id, LettersDone<Le
 void PollLetters(Transaction& tx, CustomerId customer, absl::optional<EndpointId> endpoint,
                  size_t limit, std::chrono::seconds lease,
                  LettersDone<std::vector<LeasedLetter>> done) {
-  // One secret per letter, drawn here so that only hashes are stored.
+  // The order is that of the index dead_letters_to_poll, which has no closed letters: by id, a poll
+  // would walk over all that were ever acknowledged. One secret per letter, drawn here so that only
+  // hashes are stored.
   auto receipts = std::make_shared<std::vector<std::string>>();
   std::vector<std::string> hashes;
   for (size_t i = 0; i < limit; ++i) {
@@ -238,10 +240,12 @@ void PollLetters(Transaction& tx, CustomerId customer, absl::optional<EndpointId
   }
   Statement statement{
       absl::StrCat(
-          "WITH due AS (SELECT l.day, l.id FROM postrider.dead_letters l WHERE ", kVisible, only,
+          "WITH due AS (SELECT l.day, l.id, l.available_at FROM postrider.dead_letters l WHERE ",
+          kVisible, only,
           " AND l.state IN ('open', 'leased') AND l.available_at <= now()"
-          " ORDER BY l.id LIMIT $3::bigint FOR UPDATE OF l SKIP LOCKED),"
-          " numbered AS (SELECT day, id, row_number() OVER (ORDER BY id) AS number FROM due)"
+          " ORDER BY l.available_at, l.id LIMIT $3::bigint FOR UPDATE OF l SKIP LOCKED),"
+          " numbered AS (SELECT day, id,"
+          " row_number() OVER (ORDER BY available_at, id) AS number FROM due)"
           " UPDATE postrider.dead_letters l SET state = 'leased', leases = l.leases + 1,"
           " available_at = now() + make_interval(secs => $4::bigint), updated_at = now(),"
           " receipt_sha256 = decode(($5::text[])[n.number], 'hex')"

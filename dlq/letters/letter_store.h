@@ -75,8 +75,10 @@ void ListLetters(Transaction& tx, subscriptions::CustomerId customer, const Lett
                  size_t limit, LettersDone<std::vector<Letter>> done);
 void GetLetter(Transaction& tx, subscriptions::CustomerId customer, subscriptions::LetterId id,
                LettersDone<Letter> done);
-// Leases the oldest letters that are open, or whose lease has run out; at most `limit` (1 ..
-// kPollMax). Two polls at once never get the same letter. `lease` within kLeaseLeast .. kLeaseMost.
+// Leases letters that are open, or whose lease has run out, those first that have been available
+// the longest (one that was given back goes behind the others), then the oldest; at most `limit` (1
+// .. kPollMax). Two polls at once never get the same letter. `lease` within kLeaseLeast ..
+// kLeaseMost.
 void PollLetters(Transaction& tx, subscriptions::CustomerId customer,
                  absl::optional<subscriptions::EndpointId> endpoint, size_t limit,
                  std::chrono::seconds lease, LettersDone<std::vector<LeasedLetter>> done);

@@ -67,7 +67,7 @@ class LetterStoreTest : public LetterDatabaseTest {
                      "postrider.letter_day($1::uuid), $1::uuid, $2::uuid, $3::uuid, $4, $5::bytea, "
                      "$6, $7, $8::bytea, $9::timestamptz, 'gone', $10::int, 410, 'gone', "
                      "$11::bytea, now() - interval '",
-                     age.count(), " ms', now() - interval '1 s'"),
+                     age.count(), " ms', now() - interval '1 h' + interval '", number, " s'"),
         {SqlParam::Uuid(letter.letter.bytes()), SqlParam::Uuid(letter.customer.bytes()),
          SqlParam::Uuid(letter.endpoint.bytes()), SqlParam(letter.message_id),
          SqlParam::Bytes(letter.event_id), SqlParam(letter.type), SqlParam(letter.tenant),
@@ -374,6 +374,22 @@ TEST_F(LetterStoreTest, ANackedLetterComesBackAfterItsDelay) {
   EXPECT_THAT(Names(Poll(1)), ElementsAre("e1")) << "at once";
 }
 
+TEST_F(LetterStoreTest, WhatWasGivenBackGoesBehindWhatWaits) {
+  for (int i = 1; i <= 3; ++i) Add(i);
+  const std::vector<LeasedLetter> first = Poll(1);
+  ASSERT_THAT(Names(first), ElementsAre("e1"));
+  EXPECT_OK(Nack(first[0].letter.id, first[0].receipt, seconds(0)));
+  EXPECT_THAT(Names(Poll(10)), ElementsAre("e2", "e3", "e1"));
+}
+
+TEST_F(LetterStoreTest, LettersThatBecameAvailableAtOnceComeOldestFirst) {
+  for (int i : {3, 1, 2}) {
+    const DeadLetterRecord letter = Add(i);
+    Change(letter.letter, "available_at = '2026-01-01T00:00:00Z'");
+  }
+  EXPECT_THAT(Names(Poll(2)), ElementsAre("e1", "e2"));
+}
+
 TEST_F(LetterStoreTest, ExtendCountsFromNow) {
   const DeadLetterRecord letter = Add(1);
   const std::vector<LeasedLetter> leased = Poll(1, seconds(3'600));
@@ -483,7 +499,7 @@ TEST_F(LetterStoreTest, TheDispatchDayDoesNotHideALetterThatWasGivenUpLater) {
     });
     EXPECT_OK(Get(letter.letter)) << days;
   }
-  EXPECT_THAT(Names(Poll(10)), ElementsAre("19000", "100", "20", "10", "1", "-30"));
+  EXPECT_THAT(Names(Poll(10)), ElementsAre("1", "10", "20", "100", "19000", "-30"));
   ASSERT_OK_AND_ASSIGN(const std::vector<Letter> listed, List({}, 10));
   EXPECT_THAT(Names(listed), ElementsAre("-30", "1", "10", "20", "100", "19000"));
 }
