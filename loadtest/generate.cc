@@ -171,7 +171,7 @@ absl::Status Pump(const EventSource& source, const GenerateOptions& options, Sin
       record.event = source.At(record.number);
       record.sent_us = NowUs();
       source.Payload(record.number, record.sent_us, &payload);
-      const absl::Status put = sink->Put(source.Id(record.number), payload, window->Open(record));
+      absl::Status put = sink->Put(source.Id(record.number), payload, window->Open(record));
       if (!put.ok()) {
         window->Withdraw();
         if (put.code() != absl::StatusCode::kResourceExhausted) return put;

@@ -150,7 +150,7 @@ bool HttpRequestReader::TakeContinue() {
 }
 
 void HttpRequestReader::Shrink() {
-  if (size_ == 0 && buffer_.size() > 0) std::string().swap(buffer_);
+  if (size_ == 0 && !buffer_.empty()) std::string().swap(buffer_);
 }
 
 }  // namespace postrider::loadtest

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 namespace postrider::loadtest {
@@ -15,7 +16,7 @@ class LatencyHistogram {
   uint64_t count() const { return count_; }
 
  private:
-  static constexpr unsigned kSteps = 32;  // per power of two
+  static constexpr size_t kSteps = 32;  // per power of two
   std::array<uint64_t, 32 * kSteps> buckets_{};
   uint64_t count_ = 0;
 };

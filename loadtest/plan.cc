@@ -354,7 +354,7 @@ void Plan::MakeBroadSubscriptions(double share) {
     departments.scope = ScopeKind::kDepartments;
     ChooseTypes(share, endpoint + 2, &departments);
     for (size_t i = 0; i < tenants.size() && i < kDepartmentTenants; ++i) {
-      Random random = Draws(options_.seed, 4, endpoint * 8 + i);
+      Random random = Draws(options_.seed, 4, uint64_t{endpoint} * 8 + i);
       departments.tenants = {tenants[i]};
       departments.departments.clear();
       for (uint32_t d : Sample(0, options_.departments, half, &random)) {
@@ -368,6 +368,7 @@ void Plan::MakeBroadSubscriptions(double share) {
 void Plan::MakeSmallSubscriptions(uint32_t subscriptions) {
   const uint32_t first = kBroadEndpoints * options_.large_customers;
   const uint32_t narrow = options_.endpoints - first;
+  if (narrow == 0) return;
   for (uint32_t i = 0; i < subscriptions; ++i) {
     Subscription subscription;
     subscription.endpoint = first + i % narrow;

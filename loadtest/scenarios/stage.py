@@ -607,7 +607,7 @@ class Stage:
 
 class Kept:
     """A large plan takes minutes to register. What came of it is kept as a template database of the
-    stack, with the keys and ids that belong to it; later runs of the same plan begin from a copy."""
+    stack, with the keys and ids that belong to it; later runs of that plan begin from a copy."""
 
     def __init__(self, stage):
         self.stage = stage
