@@ -1,12 +1,12 @@
 #include "tests/fakes/memory_log.h"
 
+#include <regex.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <deque>
 #include <map>
-#include <regex>
 #include <set>
 #include <string>
 #include <utility>
@@ -63,16 +63,23 @@ struct Topic {
   std::vector<Partition> partitions;
 };
 
+// POSIX extended, on the whole name.
+bool Matches(const std::string& pattern, const std::string& name) {
+  regex_t compiled;
+  if (regcomp(&compiled, pattern.c_str(), REG_EXTENDED) != 0) return false;
+  regmatch_t match;
+  const bool found = regexec(&compiled, name.c_str(), 1, &match, 0) == 0;
+  regfree(&compiled);
+  return found && match.rm_so == 0 && static_cast<size_t>(match.rm_eo) == name.size();
+}
+
 bool Subscribes(const GroupOptions& options, const std::string& topic) {
   for (const std::string& prefix : options.excluded_prefixes) {
     if (absl::StartsWith(topic, prefix)) return false;
   }
   for (const std::string& wanted : options.topics) {
     if (wanted == topic) return true;
-    if (!wanted.empty() && wanted[0] == '^' &&
-        std::regex_match(topic, std::regex(wanted, std::regex::extended))) {
-      return true;
-    }
+    if (absl::StartsWith(wanted, "^") && Matches(wanted, topic)) return true;
   }
   return false;
 }
