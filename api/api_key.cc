@@ -44,15 +44,13 @@ std::string LimiterKey(absl::string_view address) {
 }
 
 absl::Status NoSuchKey() {
-  return absl::UnauthenticatedError(
-      "A valid key is needed: send `authorization: Bearer pr_...`.");
+  return absl::UnauthenticatedError("A valid key is needed: send `authorization: Bearer pr_...`.");
 }
 
 }  // namespace
 
 absl::optional<KeyText> ParseKeyText(absl::string_view text) {
-  constexpr size_t kLength =
-      kPrefix.size() + kIdLength + 1 + kSecretLength + kChecksumLength;
+  constexpr size_t kLength = kPrefix.size() + kIdLength + 1 + kSecretLength + kChecksumLength;
   if (text.size() != kLength || !absl::StartsWith(text, kPrefix)) return absl::nullopt;
   const absl::string_view id = text.substr(kPrefix.size(), kIdLength);
   const absl::string_view rest = text.substr(kPrefix.size() + kIdLength);
@@ -109,8 +107,7 @@ void Authenticator::Authenticate(const std::string* authorization, Done done) {
 
 void Authenticator::LookUp(std::string key_id) {
   Transaction::Begin(
-      pool_, subscriptions::AsKeyLookup(key_id),
-      [this, key_id](absl::StatusOr<Transaction> begun) {
+      pool_, subscriptions::AsKeyLookup(key_id), [this, key_id](absl::StatusOr<Transaction> begun) {
         if (!begun.ok()) return Finish(key_id, begun.status());
         auto tx = std::make_shared<Transaction>(*std::move(begun));
         subscriptions::FindKey(*tx, key_id,
@@ -120,8 +117,7 @@ void Authenticator::LookUp(std::string key_id) {
       });
 }
 
-void Authenticator::Finish(const std::string& key_id,
-                           absl::StatusOr<subscriptions::ApiKey> found) {
+void Authenticator::Finish(const std::string& key_id, absl::StatusOr<subscriptions::ApiKey> found) {
   known_.erase(key_id);
   if (found.ok()) {
     if (known_.size() >= kCachedMax) known_.clear();
@@ -135,8 +131,8 @@ void Authenticator::Finish(const std::string& key_id,
     } else if (absl::IsNotFound(found.status())) {
       std::move(waiter.done)(NoSuchKey());
     } else {
-      std::move(waiter.done)(absl::UnavailableError(
-          absl::StrCat("api: look up a key: ", found.status().message())));
+      std::move(waiter.done)(
+          absl::UnavailableError(absl::StrCat("api: look up a key: ", found.status().message())));
     }
   }
 }

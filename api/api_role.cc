@@ -1,5 +1,6 @@
 #include "api/api_role.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -22,6 +23,10 @@ namespace postrider::api {
 namespace {
 
 constexpr std::chrono::seconds kHealthInterval{1};
+// Of one statement; a database that is silent for longer is away.
+constexpr std::chrono::seconds kStatementMax{5};
+constexpr std::chrono::seconds kFinishWaitMax{7};
+constexpr std::chrono::milliseconds kFinishTurn{10};
 
 void AddAllRoutes(const ApiParts& parts, Router* router) {
   AddCustomerRoutes(parts, router);
@@ -93,13 +98,15 @@ struct ApiRole::Impl {
 
   void Admit(const Route& route, Request request, Respond respond);
   void LookAtHealth();
+  // On the loop's thread, after its last turn as such.
+  void Finish();
 
   std::unique_ptr<EventLoop> loop;
   std::unique_ptr<OnLoop> on_loop;
   uint16_t port = 0;
   std::thread thread;
   mutable absl::Mutex mutex;
-  absl::Status health ABSL_GUARDED_BY(mutex);
+  absl::Status health ABSL_GUARDED_BY(mutex) = absl::UnavailableError("not asked yet");
 };
 
 void ApiRole::Impl::Admit(const Route& route, Request request, Respond respond) {
@@ -136,13 +143,29 @@ void ApiRole::Impl::Admit(const Route& route, Request request, Respond respond) 
 }
 
 void ApiRole::Impl::LookAtHealth() {
-  {
-    absl::MutexLock lock(&mutex);
-    health = on_loop->pool.health();
-  }
-  loop->CallAfter(kHealthInterval, [this] {
-    if (on_loop) LookAtHealth();
+  // The pool connects when it is asked to, so ask.
+  on_loop->pool.Acquire([this](absl::StatusOr<PooledConnection> connection) {
+    {
+      absl::MutexLock lock(&mutex);
+      // All connections in use is work, not a fault.
+      health =
+          absl::IsResourceExhausted(connection.status()) ? absl::OkStatus() : connection.status();
+    }
+    loop->CallAfter(kHealthInterval, [this] { LookAtHealth(); });
   });
+}
+
+void ApiRole::Impl::Finish() {
+  on_loop->server.reset();
+  on_loop->parts.stopping = true;
+  on_loop->publisher.Close();
+  // Requests that nobody waits for any more hold connections until their statements end.
+  const MonotonicTime patience = loop->clock().Now() + kFinishWaitMax;
+  do {
+    loop->RunOnce(kFinishTurn);
+  } while ((on_loop->pool.in_use() > 0 || on_loop->pool.waiting() > 0) &&
+           loop->clock().Now() < patience);
+  on_loop.reset();
 }
 
 absl::StatusOr<std::unique_ptr<ApiRole>> ApiRole::Start(const ApiRoleParts& parts,
@@ -154,6 +177,8 @@ absl::StatusOr<std::unique_ptr<ApiRole>> ApiRole::Start(const ApiRoleParts& part
   ASSIGN_OR_RETURN(impl->loop, EventLoop::Create(parts.clock));
   PoolOptions pool;
   pool.connection = std::move(database);
+  pool.connection.statement_timeout =
+      std::min<std::chrono::milliseconds>(pool.connection.statement_timeout, kStatementMax);
   pool.connections_max = static_cast<size_t>(options.database_connections);
   publish.create_topics = options.create_topics;
   publish.partitions = static_cast<int32_t>(options.source_partitions);
@@ -162,36 +187,33 @@ absl::StatusOr<std::unique_ptr<ApiRole>> ApiRole::Start(const ApiRoleParts& part
 
   absl::Status started;
   absl::Notification ready;
-  impl->thread = std::thread([raw = impl.get(), &started, &ready, &parts, &options, &pool,
-                              &publish, &rules, seed] {
-    raw->on_loop = std::make_unique<Impl::OnLoop>(*raw->loop, parts.log, parts.keys,
-                                                  std::move(pool), std::move(publish),
-                                                  std::move(rules), seed);
-    Router router;
-    AddAllRoutes(raw->on_loop->parts, &router);
-    ServerOptions server;
-    server.listen = options.listen;
-    server.connections_max = static_cast<size_t>(options.connections_max);
-    absl::StatusOr<std::unique_ptr<Server>> listening = Server::Start(
-        *raw->loop, std::move(router), server, parts.metrics, "api",
-        [raw](const Route& route, Request request, Respond respond) {
-          raw->Admit(route, std::move(request), std::move(respond));
-        });
-    if (listening.ok()) {
-      raw->on_loop->server = *std::move(listening);
-      raw->port = raw->on_loop->server->port();
-      raw->LookAtHealth();
-    } else {
-      started = listening.status();
-    }
-    const bool run = started.ok();
-    ready.Notify();
-    if (run) raw->loop->Run();
-    raw->on_loop->server.reset();
-    raw->on_loop.reset();
-    // What was waiting for the database is answered here, and finds nobody.
-    raw->loop->RunOnce(Duration(0));
-  });
+  impl->thread = std::thread(
+      [raw = impl.get(), &started, &ready, &parts, &options, &pool, &publish, &rules, seed] {
+        raw->on_loop =
+            std::make_unique<Impl::OnLoop>(*raw->loop, parts.log, parts.keys, std::move(pool),
+                                           std::move(publish), std::move(rules), seed);
+        Router router;
+        AddAllRoutes(raw->on_loop->parts, &router);
+        ServerOptions server;
+        server.listen = options.listen;
+        server.connections_max = static_cast<size_t>(options.connections_max);
+        absl::StatusOr<std::unique_ptr<Server>> listening =
+            Server::Start(*raw->loop, std::move(router), server, parts.metrics, "api",
+                          [raw](const Route& route, Request request, Respond respond) {
+                            raw->Admit(route, std::move(request), std::move(respond));
+                          });
+        if (listening.ok()) {
+          raw->on_loop->server = *std::move(listening);
+          raw->port = raw->on_loop->server->port();
+          raw->LookAtHealth();
+        } else {
+          started = listening.status();
+        }
+        const bool run = started.ok();
+        ready.Notify();
+        if (run) raw->loop->Run();
+        raw->Finish();
+      });
   ready.WaitForNotification();
   if (!started.ok()) {
     impl->thread.join();

@@ -129,6 +129,7 @@ void LookAgainLater(CallPtr call, PollRequest poll) {
   ++call->api.polls_waiting;
   call->api.loop.CallAfter(kLookAgain, [call, poll] {
     --call->api.polls_waiting;
+    if (call->api.stopping) return call->Answer(ShowLeased({}));
     TryPoll(call, poll);
   });
 }
@@ -194,10 +195,10 @@ void WithReceipt(CallPtr call, Seconds seconds, Next next) {
   if (!faults.empty()) return call->Fail(faults);
   if (!id) return call->Answer(ProblemNotFound());
   const CustomerId customer = call->request.principal.customer;
-  call->InTransaction(AsCustomer(customer), [call, customer, id, receipt, seconds,
-                                             next = std::move(next)]() mutable {
-    next(customer, *id, receipt, std::chrono::seconds(seconds.value));
-  });
+  call->InTransaction(AsCustomer(customer),
+                      [call, customer, id, receipt, seconds, next = std::move(next)]() mutable {
+                        next(customer, *id, receipt, std::chrono::seconds(seconds.value));
+                      });
 }
 
 dlq::LetterDone AnswerNoContent(const CallPtr& call) {
@@ -208,10 +209,11 @@ dlq::LetterDone AnswerNoContent(const CallPtr& call) {
 }
 
 void Ack(CallPtr call) {
-  WithReceipt(call, {}, [call](CustomerId customer, LetterId id, const std::string& receipt,
-                               std::chrono::seconds) {
-    dlq::AckLetter(call->tx(), customer, id, receipt, AnswerNoContent(call));
-  });
+  WithReceipt(
+      call, {},
+      [call](CustomerId customer, LetterId id, const std::string& receipt, std::chrono::seconds) {
+        dlq::AckLetter(call->tx(), customer, id, receipt, AnswerNoContent(call));
+      });
 }
 
 void Nack(CallPtr call) {
@@ -239,16 +241,16 @@ void Extend(CallPtr call) {
 }  // namespace
 
 void AddDeadLetterRoutes(const ApiParts& parts, Router* router) {
-  router->Add({.method = HttpMethod::kGet,
-               .path = "/v1/dead-letters",
-               .scope = RequiredScope::kCustomer,
-               .handler = Handle(parts, List),
-               .operation_id = "listDeadLetters",
-               .summary = "List dead letters, the newest first",
-               .response_schema = "DeadLetterList",
-               .query = ListParameters(
-                   {QueryParameter{"endpoint_id", "Of this endpoint only."},
-                    QueryParameter{"state", "open, leased, replaying or closed."}})});
+  router->Add(
+      {.method = HttpMethod::kGet,
+       .path = "/v1/dead-letters",
+       .scope = RequiredScope::kCustomer,
+       .handler = Handle(parts, List),
+       .operation_id = "listDeadLetters",
+       .summary = "List dead letters, the newest first",
+       .response_schema = "DeadLetterList",
+       .query = ListParameters({QueryParameter{"endpoint_id", "Of this endpoint only."},
+                                QueryParameter{"state", "open, leased, replaying or closed."}})});
   router->Add({.method = HttpMethod::kGet,
                .path = "/v1/dead-letters/{letter}",
                .scope = RequiredScope::kCustomer,

@@ -134,8 +134,7 @@ FieldFaults ReadSettings(const JsonValue& body, const AddressRules& rules,
 std::string NewSecret() {
   std::array<char, 32> bytes;
   FillRandom(bytes.data(), bytes.size());
-  return absl::StrCat("whsec_",
-                      absl::Base64Escape(absl::string_view(bytes.data(), bytes.size())));
+  return absl::StrCat("whsec_", absl::Base64Escape(absl::string_view(bytes.data(), bytes.size())));
 }
 
 // A fault with the seal is ours, whatever it is.
@@ -158,15 +157,15 @@ void Create(CallPtr call) {
       call->api.keys, customer, id,
       {EndpointSecret{secret, call->api.clock.Wall(), absl::nullopt}});
   if (!sealed.ok()) return call->Fail(SealFault(sealed.status()));
-  call->InTransaction(AsCustomer(customer), [call, customer, id, settings, secret,
-                                             sealed = *std::move(sealed)] {
-    subscriptions::InsertEndpoint(call->tx(), customer, id, settings, sealed,
-                                  call->Then<Endpoint>([call, secret](Endpoint endpoint) {
-                                    JsonValue document = ToJson(endpoint);
-                                    document.Set("secret", secret);
-                                    call->Commit(Show(201, document, endpoint.generation));
-                                  }));
-  });
+  call->InTransaction(
+      AsCustomer(customer), [call, customer, id, settings, secret, sealed = *std::move(sealed)] {
+        subscriptions::InsertEndpoint(call->tx(), customer, id, settings, sealed,
+                                      call->Then<Endpoint>([call, secret](Endpoint endpoint) {
+                                        JsonValue document = ToJson(endpoint);
+                                        document.Set("secret", secret);
+                                        call->Commit(Show(201, document, endpoint.generation));
+                                      }));
+      });
 }
 
 void List(CallPtr call) {
@@ -190,17 +189,17 @@ void WithEndpoint(CallPtr call, RowLock lock, Next next) {
   const auto id = EndpointId::Parse(call->request.params[0]);
   if (!id) return call->Answer(ProblemNotFound());
   const auto customer = call->request.principal.customer;
-  call->InTransaction(AsCustomer(customer), [call, customer, id, lock,
-                                             next = std::move(next)]() mutable {
-    subscriptions::GetEndpoint(
-        call->tx(), customer, *id, lock,
-        call->Then<Endpoint>([call, lock, next = std::move(next)](Endpoint endpoint) mutable {
-          if (lock == RowLock::kForUpdate && !IfMatches(call->request, endpoint.generation)) {
-            return call->Answer(PreconditionFailed());
-          }
-          next(std::move(endpoint));
-        }));
-  });
+  call->InTransaction(
+      AsCustomer(customer), [call, customer, id, lock, next = std::move(next)]() mutable {
+        subscriptions::GetEndpoint(
+            call->tx(), customer, *id, lock,
+            call->Then<Endpoint>([call, lock, next = std::move(next)](Endpoint endpoint) mutable {
+              if (lock == RowLock::kForUpdate && !IfMatches(call->request, endpoint.generation)) {
+                return call->Answer(PreconditionFailed());
+              }
+              next(std::move(endpoint));
+            }));
+      });
 }
 
 void Get(CallPtr call) {
@@ -214,21 +213,23 @@ void Get(CallPtr call) {
 void Patch(CallPtr call) {
   ParsedBody body = ParseBody(call->request);
   if (body.refusal) return call->Answer(*body.refusal);
-  WithEndpoint(call, RowLock::kForUpdate, [call, patch = std::move(body.object)](Endpoint endpoint) {
-    JsonValue merged = SettingsToJson(endpoint.settings);
-    FieldFaults faults;
-    FindUnknownMembers(patch, merged, {"/headers"}, "", &faults);
-    MergePatch(merged, patch);
-    EndpointSettings settings;
-    settings.enabled = endpoint.settings.enabled;
-    for (auto& fault : ReadSettings(merged, *call->api.rules, &settings)) faults.push_back(fault);
-    KeepFirstFaults(&faults);
-    if (!faults.empty()) return call->Fail(faults);
-    if (settings == endpoint.settings) return call->Commit(Show(200, endpoint));
-    subscriptions::UpdateEndpoint(
-        call->tx(), endpoint.customer, endpoint.id, settings,
-        call->Then<Endpoint>([call](Endpoint changed) { call->Commit(Show(200, changed)); }));
-  });
+  WithEndpoint(
+      call, RowLock::kForUpdate, [call, patch = std::move(body.object)](Endpoint endpoint) {
+        JsonValue merged = SettingsToJson(endpoint.settings);
+        FieldFaults faults;
+        FindUnknownMembers(patch, merged, {"/headers"}, "", &faults);
+        MergePatch(merged, patch);
+        EndpointSettings settings;
+        settings.enabled = endpoint.settings.enabled;
+        for (auto& fault : ReadSettings(merged, *call->api.rules, &settings))
+          faults.push_back(fault);
+        KeepFirstFaults(&faults);
+        if (!faults.empty()) return call->Fail(faults);
+        if (settings == endpoint.settings) return call->Commit(Show(200, endpoint));
+        subscriptions::UpdateEndpoint(
+            call->tx(), endpoint.customer, endpoint.id, settings,
+            call->Then<Endpoint>([call](Endpoint changed) { call->Commit(Show(200, changed)); }));
+      });
 }
 
 void Delete(CallPtr call) {
@@ -256,14 +257,13 @@ void RotateSecret(CallPtr call) {
     const std::string fresh = NewSecret();
     const std::vector<EndpointSecret> rotated = subscriptions::RotateSecrets(
         *std::move(secrets), fresh, call->api.clock.Wall(), std::chrono::seconds(overlap));
-    absl::StatusOr<std::string> sealed = subscriptions::SealEndpointSecrets(
-        keys, endpoint.customer, endpoint.id, rotated);
+    absl::StatusOr<std::string> sealed =
+        subscriptions::SealEndpointSecrets(keys, endpoint.customer, endpoint.id, rotated);
     if (!sealed.ok()) return call->Fail(SealFault(sealed.status()));
     subscriptions::SetEndpointSecrets(
         call->tx(), endpoint.customer, endpoint.id, *std::move(sealed),
         call->Then<Endpoint>([call, fresh](Endpoint changed) {
-          call->Commit(
-              Show(200, JsonValue::MakeObject({{"secret", fresh}}), changed.generation));
+          call->Commit(Show(200, JsonValue::MakeObject({{"secret", fresh}}), changed.generation));
         }));
   });
 }
@@ -312,15 +312,16 @@ void AddEndpointRoutes(const ApiParts& parts, Router* router) {
                .operation_id = "deleteEndpoint",
                .summary = "Delete an endpoint with its subscriptions",
                .success_status = 204});
-  router->Add({.method = HttpMethod::kPost,
-               .path = "/v1/endpoints/{endpoint}/rotate-secret",
-               .scope = RequiredScope::kCustomer,
-               .handler = Handle(parts, RotateSecret),
-               .operation_id = "rotateEndpointSecret",
-               .summary = "Sign with a new secret, and with the old ones too until overlap_s is over",
-               .body_bytes_max = kBodyBytesMax,
-               .request_schema = "RotateSecretInput",
-               .response_schema = "Secret"});
+  router->Add(
+      {.method = HttpMethod::kPost,
+       .path = "/v1/endpoints/{endpoint}/rotate-secret",
+       .scope = RequiredScope::kCustomer,
+       .handler = Handle(parts, RotateSecret),
+       .operation_id = "rotateEndpointSecret",
+       .summary = "Sign with a new secret, and with the old ones too until overlap_s is over",
+       .body_bytes_max = kBodyBytesMax,
+       .request_schema = "RotateSecretInput",
+       .response_schema = "Secret"});
 }
 
 }  // namespace postrider::api

@@ -5,8 +5,8 @@
 #include "api/internal/fields.h"
 #include "api/internal/listing.h"
 #include "api/internal/resources.h"
-#include "core/json/time_text.h"
 #include "core/json/reader.h"
+#include "core/json/time_text.h"
 #include "subscriptions/registry/event_type.h"
 #include "subscriptions/registry/repository.h"
 
@@ -48,11 +48,10 @@ void Put(CallPtr call) {
   fields.Finish();
   if (!faults.empty()) return call->Fail(faults);
   call->InTransaction(AsOperator(), [call, description] {
-    subscriptions::PutEventType(
-        call->tx(), call->request.params[0], description,
-        call->Then<PutEventTypeResult>([call](PutEventTypeResult put) {
-          call->Commit(Show(put.created ? 201 : 200, put.event_type));
-        }));
+    subscriptions::PutEventType(call->tx(), call->request.params[0], description,
+                                call->Then<PutEventTypeResult>([call](PutEventTypeResult put) {
+                                  call->Commit(Show(put.created ? 201 : 200, put.event_type));
+                                }));
   });
 }
 

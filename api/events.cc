@@ -162,11 +162,9 @@ bool Allowed(const std::vector<std::string>& patterns, absl::string_view type) {
 void Publishing::Start() {
   const Publisher& publisher = call->api.publisher;
   if (absl::Status proof = ProveOneJsonValue(call->request.body); !proof.ok()) {
-    return Answer(
-        Problem(400, absl::StrCat("The body is not one JSON value: ", proof.message())));
+    return Answer(Problem(400, absl::StrCat("The body is not one JSON value: ", proof.message())));
   }
-  const absl::optional<std::vector<absl::string_view>> elements =
-      RawElements(call->request.body);
+  const absl::optional<std::vector<absl::string_view>> elements = RawElements(call->request.body);
   if (elements && (elements->empty() || elements->size() > kEventsMost)) {
     return Fail({{"", absl::StrCat("must have 1 to ", kEventsMost, " events")}});
   }
@@ -193,9 +191,9 @@ void Publishing::Start() {
   for (NewEvent& event : events) {
     if (!Allowed(principal.event_types, event.type) ||
         (!tenants.contains("*") && !tenants.contains(event.tenant))) {
-      return Answer(Problem(403, absl::StrCat("This key may not publish the type or the tenant of ",
-                                              event.pointer.empty() ? "the event" : "event ",
-                                              event.pointer)));
+      return Answer(Problem(
+          403, absl::StrCat("This key may not publish the type or the tenant of ",
+                            event.pointer.empty() ? "the event" : "event ", event.pointer)));
     }
     absl::StatusOr<std::string> topic = publisher.TopicOf(event.type);
     if (topic.ok()) {
@@ -205,10 +203,9 @@ void Publishing::Start() {
     }
   }
   if (!faults.empty()) return Fail(std::move(faults));
-  deadline = call->api.loop.CallAfter(publisher.options().answer_within,
-                                      [self = shared_from_this()] {
-                                        self->Answer(self->NotAcknowledged());
-                                      });
+  deadline = call->api.loop.CallAfter(
+      publisher.options().answer_within,
+      [self = shared_from_this()] { self->Answer(self->NotAcknowledged()); });
   FindTypes();
 }
 
@@ -249,10 +246,9 @@ void Publishing::FindTopics() {
             FieldFaults faults;
             for (const NewEvent& event : self->events) {
               if (self->partitions.contains(event.topic)) continue;
-              faults.push_back(
-                  {event.pointer + "/type",
-                   absl::StrCat("has no topic: create ", event.topic,
-                                " in Kafka, or switch api.create_topics on")});
+              faults.push_back({event.pointer + "/type",
+                                absl::StrCat("has no topic: create ", event.topic,
+                                             " in Kafka, or switch api.create_topics on")});
             }
             return self->Fail(std::move(faults));
           }

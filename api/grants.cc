@@ -74,10 +74,9 @@ void List(CallPtr call) {
 
 void Get(CallPtr call) {
   WithCustomer(call, [call](CustomerId id) {
-    subscriptions::GetGrant(call->tx(), id, call->request.params[1],
-                            call->Then<Grant>([call](Grant grant) {
-                              call->Commit(JsonResponse(200, ToJson(grant)));
-                            }));
+    subscriptions::GetGrant(
+        call->tx(), id, call->request.params[1],
+        call->Then<Grant>([call](Grant grant) { call->Commit(JsonResponse(200, ToJson(grant))); }));
   });
 }
 

@@ -138,9 +138,9 @@ void List(CallPtr call) {
 
 void Get(CallPtr call) {
   call->InTransaction(AsOperator(), [call] {
-    subscriptions::FindKey(call->tx(), call->request.params[0], call->Then<ApiKey>([call](ApiKey key) {
-      call->Commit(JsonResponse(200, ToJson(key)));
-    }));
+    subscriptions::FindKey(
+        call->tx(), call->request.params[0],
+        call->Then<ApiKey>([call](ApiKey key) { call->Commit(JsonResponse(200, ToJson(key))); }));
   });
 }
 
@@ -148,20 +148,22 @@ void Patch(CallPtr call) {
   ParsedBody body = ParseBody(call->request);
   if (body.refusal) return call->Answer(*body.refusal);
   call->InTransaction(AsOperator(), [call, patch = std::move(body.object)] {
-    subscriptions::FindKey(call->tx(), call->request.params[0], call->Then<ApiKey>([call, patch](ApiKey key) {
-      FieldFaults faults;
-      FieldReader fields(&patch, "", faults);
-      std::string name = patch.Find("name") == nullptr ? key.name : "";
-      if (fields.String("name", &name)) {
-        for (auto& fault : subscriptions::ValidateName(name, "/name")) faults.push_back(fault);
-      }
-      fields.Finish();
-      if (!faults.empty()) return call->Fail(faults);
-      if (name == key.name) return call->Commit(JsonResponse(200, ToJson(key)));
-      subscriptions::RenameKey(call->tx(), key.key_id, name, call->Then<ApiKey>([call](ApiKey renamed) {
-        call->Commit(JsonResponse(200, ToJson(renamed)));
-      }));
-    }));
+    subscriptions::FindKey(
+        call->tx(), call->request.params[0], call->Then<ApiKey>([call, patch](ApiKey key) {
+          FieldFaults faults;
+          FieldReader fields(&patch, "", faults);
+          std::string name = patch.Find("name") == nullptr ? key.name : "";
+          if (fields.String("name", &name)) {
+            for (auto& fault : subscriptions::ValidateName(name, "/name")) faults.push_back(fault);
+          }
+          fields.Finish();
+          if (!faults.empty()) return call->Fail(faults);
+          if (name == key.name) return call->Commit(JsonResponse(200, ToJson(key)));
+          subscriptions::RenameKey(call->tx(), key.key_id, name,
+                                   call->Then<ApiKey>([call](ApiKey renamed) {
+                                     call->Commit(JsonResponse(200, ToJson(renamed)));
+                                   }));
+        }));
   });
 }
 

@@ -18,26 +18,25 @@ JsonValue Reference(const JsonValue& schemas, absl::string_view name) {
 }
 
 JsonValue Content(absl::string_view type, JsonValue schema) {
-  return JsonValue::MakeObject(
-      {{type, JsonValue::MakeObject({{"schema", std::move(schema)}})}});
+  return JsonValue::MakeObject({{type, JsonValue::MakeObject({{"schema", std::move(schema)}})}});
 }
 
 JsonValue ParametersOf(const Route& route) {
   JsonValue parameters = JsonValue::MakeArray();
   for (const absl::string_view segment : absl::StrSplit(route.path, '/')) {
     if (segment.empty() || segment.front() != '{') continue;
-    parameters.Append(JsonValue::MakeObject(
-        {{"name", segment.substr(1, segment.size() - 2)},
-         {"in", "path"},
-         {"required", true},
-         {"schema", JsonValue::MakeObject({{"type", "string"}})}}));
+    parameters.Append(
+        JsonValue::MakeObject({{"name", segment.substr(1, segment.size() - 2)},
+                               {"in", "path"},
+                               {"required", true},
+                               {"schema", JsonValue::MakeObject({{"type", "string"}})}}));
   }
   for (const QueryParameter& parameter : route.query) {
-    parameters.Append(JsonValue::MakeObject(
-        {{"name", parameter.name},
-         {"in", "query"},
-         {"description", parameter.description},
-         {"schema", JsonValue::MakeObject({{"type", "string"}})}}));
+    parameters.Append(
+        JsonValue::MakeObject({{"name", parameter.name},
+                               {"in", "query"},
+                               {"description", parameter.description},
+                               {"schema", JsonValue::MakeObject({{"type", "string"}})}}));
   }
   return parameters;
 }
@@ -64,15 +63,14 @@ JsonValue Operation(const Route& route, const JsonValue& schemas) {
   JsonValue parameters = ParametersOf(route);
   if (!parameters.array()->empty()) operation.Set("parameters", std::move(parameters));
   if (!route.request_schema.empty()) {
-    operation.Set("requestBody",
-                  JsonValue::MakeObject({{"content", Content("application/json",
-                                                             Reference(schemas,
-                                                                       route.request_schema))}}));
+    operation.Set(
+        "requestBody",
+        JsonValue::MakeObject(
+            {{"content", Content("application/json", Reference(schemas, route.request_schema))}}));
   }
   JsonValue success = JsonValue::MakeObject({{"description", "Done."}});
   if (!route.response_schema.empty()) {
-    success.Set("content",
-                Content("application/json", Reference(schemas, route.response_schema)));
+    success.Set("content", Content("application/json", Reference(schemas, route.response_schema)));
   }
   operation.Set("responses",
                 JsonValue::MakeObject(
@@ -92,8 +90,8 @@ std::string OpenApiDocument(absl::Span<const Route> routes) {
   JsonValue paths = JsonValue::MakeObject();
   for (const Route& route : routes) {
     if (paths.Find(route.path) == nullptr) paths.Set(route.path, JsonValue::MakeObject());
-    paths.Find(route.path)->Set(absl::AsciiStrToLower(HttpMethodName(route.method)),
-                                Operation(route, *schemas));
+    paths.Find(route.path)
+        ->Set(absl::AsciiStrToLower(HttpMethodName(route.method)), Operation(route, *schemas));
   }
   const JsonValue security = JsonValue::MakeObject(
       {{"key", JsonValue::MakeObject({{"type", "http"},
@@ -103,10 +101,10 @@ std::string OpenApiDocument(absl::Span<const Route> routes) {
   needed.Append(JsonValue::MakeObject({{"key", JsonValue::MakeArray()}}));
   return JsonValue::MakeObject(
              {{"openapi", "3.1.0"},
-              {"info", JsonValue::MakeObject({{"title", "Postrider"},
-                                              {"version", POSTRIDER_VERSION},
-                                              {"license", JsonValue::MakeObject(
-                                                              {{"name", "Apache-2.0"},
+              {"info", JsonValue::MakeObject(
+                           {{"title", "Postrider"},
+                            {"version", POSTRIDER_VERSION},
+                            {"license", JsonValue::MakeObject({{"name", "Apache-2.0"},
                                                                {"identifier", "Apache-2.0"}})}})},
               {"security", std::move(needed)},
               {"paths", std::move(paths)},

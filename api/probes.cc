@@ -21,9 +21,9 @@ Response ShowReadiness(const std::vector<Readiness>& parts) {
     ready = ready && part.status.ok();
     shown.Set(part.name, part.status.ok() ? "ok" : part.status.message());
   }
-  Response response = Plain(
-      JsonValue::MakeObject({{"ready", ready}, {"parts", std::move(shown)}}).Serialize(),
-      "application/json");
+  Response response =
+      Plain(JsonValue::MakeObject({{"ready", ready}, {"parts", std::move(shown)}}).Serialize(),
+            "application/json");
   response.status = ready ? 200 : 503;
   return response;
 }
@@ -32,22 +32,19 @@ Response ShowReadiness(const std::vector<Readiness>& parts) {
 
 Router MakeProbes(const Metrics& metrics, ReadinessCheck ready) {
   Router router;
-  router.Add({.method = HttpMethod::kGet,
-              .path = "/healthz",
-              .handler =
-                  [](Request, Respond respond) {
-                    std::move(respond)(Plain("ok\n", "text/plain"));
-                  },
-              .operation_id = "healthz",
-              .summary = "Whether the process lives"});
-  router.Add({.method = HttpMethod::kGet,
-              .path = "/readyz",
-              .handler =
-                  [ready = std::move(ready)](Request, Respond respond) {
-                    std::move(respond)(ShowReadiness(ready()));
-                  },
-              .operation_id = "readyz",
-              .summary = "Whether the process can work"});
+  router.Add(
+      {.method = HttpMethod::kGet,
+       .path = "/healthz",
+       .handler = [](Request, Respond respond) { std::move(respond)(Plain("ok\n", "text/plain")); },
+       .operation_id = "healthz",
+       .summary = "Whether the process lives"});
+  router.Add(
+      {.method = HttpMethod::kGet,
+       .path = "/readyz",
+       .handler = [ready = std::move(ready)](
+                      Request, Respond respond) { std::move(respond)(ShowReadiness(ready())); },
+       .operation_id = "readyz",
+       .summary = "Whether the process can work"});
   router.Add({.method = HttpMethod::kGet,
               .path = "/metrics",
               .handler =

@@ -75,9 +75,7 @@ absl::string_view StatusTitle(int status) {
   }
 }
 
-Response Problem(int status, absl::string_view detail) {
-  return Make(status, detail, JsonValue());
-}
+Response Problem(int status, absl::string_view detail) { return Make(status, detail, JsonValue()); }
 
 Response ProblemRetry(int status, absl::string_view detail, std::chrono::seconds after) {
   Response response = Make(status, detail, JsonValue());

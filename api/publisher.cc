@@ -102,9 +102,8 @@ void Publisher::Impl::Ask() {
     {
       absl::MutexLock lock(&mutex);
       mutex.Await(absl::Condition(
-          +[](Impl* impl) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-            return impl->closed || !impl->questions.empty();
-          },
+          +[](Impl* impl)
+               ABSL_NO_THREAD_SAFETY_ANALYSIS { return impl->closed || !impl->questions.empty(); },
           this));
       if (closed) return;
       topic = std::move(questions.front());
@@ -131,7 +130,10 @@ Publisher::Publisher(EventLoop& loop, Log& log, Pool& pool, PublishOptions optio
   impl_->asker = std::thread([impl = impl_.get()] { impl->Ask(); });
 }
 
-Publisher::~Publisher() {
+Publisher::~Publisher() { Close(); }
+
+void Publisher::Close() {
+  if (!*impl_->alive) return;
   *impl_->alive = false;
   {
     absl::MutexLock lock(&impl_->mutex);
@@ -139,6 +141,11 @@ Publisher::~Publisher() {
   }
   impl_->asker.join();
   impl_->producer.reset();
+  absl::flat_hash_map<std::string, std::vector<TopicDone>> waiting;
+  waiting.swap(impl_->waiting);
+  for (auto& [topic, who] : waiting) {
+    for (TopicDone& done : who) std::move(done)(absl::UnavailableError("api: closed"));
+  }
 }
 
 const PublishOptions& Publisher::options() const { return impl_->options; }
@@ -185,6 +192,7 @@ void Publisher::FindPartitions(const std::string& topic, TopicDone done) {
   if (known != impl_->topics.end() && impl_->loop.clock().Now() < known->second.until) {
     return std::move(done)(known->second.partitions);
   }
+  if (!*impl_->alive) return std::move(done)(absl::UnavailableError("api: closed"));
   if (impl_->waiting.size() >= kTopicsAskedMax && !impl_->waiting.contains(topic)) {
     return std::move(done)(absl::ResourceExhaustedError("api: too many topics are asked for"));
   }
@@ -195,6 +203,7 @@ void Publisher::FindPartitions(const std::string& topic, TopicDone done) {
 }
 
 absl::Status Publisher::Append(AppendRecord record, LogProducer::AppendDone done) {
+  if (!*impl_->alive) return absl::UnavailableError("api: closed");
   if (!impl_->producer) {
     absl::StatusOr<std::unique_ptr<LogProducer>> opened =
         impl_->log.OpenProducer(impl_->loop, impl_->options.producer);
@@ -203,7 +212,8 @@ absl::Status Publisher::Append(AppendRecord record, LogProducer::AppendDone done
   }
   const std::string topic = record.topic;
   LogProducer::AppendDone forget = [impl = impl_.get(), alive = impl_->alive, topic,
-                                    done = std::move(done)](absl::StatusOr<int64_t> offset) mutable {
+                                    done =
+                                        std::move(done)](absl::StatusOr<int64_t> offset) mutable {
     // The topic may have been made anew with other partitions.
     if (!offset.ok() && *alive) impl->topics.erase(topic);
     std::move(done)(std::move(offset));

@@ -41,10 +41,13 @@ class Publisher {
 
   // All of them outlive it.
   Publisher(EventLoop& loop, Log& log, Pool& pool, PublishOptions options);
-  // What waits for the log is answered kAborted.
   ~Publisher();
   Publisher(const Publisher&) = delete;
   Publisher& operator=(const Publisher&) = delete;
+
+  // What waits for the log is answered kAborted, now or in the loop's next turn; everything that is
+  // asked later is kUnavailable. May wait some seconds for a log that does not answer.
+  void Close();
 
   const PublishOptions& options() const;
   // The topic of an event type; InvalidArgument for one that would be ours or too long.

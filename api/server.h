@@ -55,7 +55,8 @@ class Server {
   using Gate = absl::AnyInvocable<void(const Route& route, Request request, Respond respond)>;
 
   // Listens before it returns: kUnavailable when the address is taken, InvalidArgument when it is
-  // none. `loop` and `metrics` outlive the server. Without a gate every request goes to its handler.
+  // none. `loop` and `metrics` outlive the server. Without a gate every request goes to its
+  // handler.
   static absl::StatusOr<std::unique_ptr<Server>> Start(EventLoop& loop, Router router,
                                                        ServerOptions options, Metrics& metrics,
                                                        absl::string_view name, Gate gate);

@@ -37,8 +37,7 @@ JsonValue Strings(const std::vector<std::string>& strings) {
 }
 
 JsonValue SettingsToJson(const SubscriptionSettings& settings) {
-  JsonValue scope =
-      JsonValue::MakeObject({{"kind", subscriptions::ScopeKindName(settings.scope)}});
+  JsonValue scope = JsonValue::MakeObject({{"kind", subscriptions::ScopeKindName(settings.scope)}});
   if (settings.scope == ScopeKind::kTenants) {
     scope.Set("tenants", Strings(settings.tenants));
   } else if (settings.scope == ScopeKind::kDepartments) {
@@ -130,7 +129,8 @@ void CheckReferences(CallPtr call, const SubscriptionSettings& settings, Next ne
   const CustomerId customer = call->request.principal.customer;
   subscriptions::GetEndpoint(
       call->tx(), customer, settings.endpoint, RowLock::kNone,
-      [call, customer, settings, next = std::move(next)](absl::StatusOr<Endpoint> endpoint) mutable {
+      [call, customer, settings,
+       next = std::move(next)](absl::StatusOr<Endpoint> endpoint) mutable {
         if (!endpoint.ok() && !absl::IsNotFound(endpoint.status())) {
           return call->Fail(endpoint.status());
         }
@@ -138,21 +138,19 @@ void CheckReferences(CallPtr call, const SubscriptionSettings& settings, Next ne
         if (!endpoint.ok()) faults.push_back({"/endpoint_id", std::string(kNoEndpoint)});
         subscriptions::FindUngranted(
             call->tx(), customer, settings.tenants,
-            call->Then<std::vector<std::string>>(
-                [call, settings, faults, next = std::move(next)](
-                    std::vector<std::string> ungranted) mutable {
-                  const absl::flat_hash_set<std::string> missing(ungranted.begin(),
-                                                                 ungranted.end());
-                  for (size_t i = 0; i < settings.tenants.size(); ++i) {
-                    if (!missing.contains(settings.tenants[i])) continue;
-                    faults.push_back({settings.scope == ScopeKind::kDepartments
-                                          ? "/scope/tenant"
-                                          : absl::StrCat("/scope/tenants/", i),
-                                      "is not granted to you"});
-                  }
-                  if (!faults.empty()) return call->Fail(faults);
-                  next();
-                }));
+            call->Then<std::vector<std::string>>([call, settings, faults, next = std::move(next)](
+                                                     std::vector<std::string> ungranted) mutable {
+              const absl::flat_hash_set<std::string> missing(ungranted.begin(), ungranted.end());
+              for (size_t i = 0; i < settings.tenants.size(); ++i) {
+                if (!missing.contains(settings.tenants[i])) continue;
+                faults.push_back({settings.scope == ScopeKind::kDepartments
+                                      ? "/scope/tenant"
+                                      : absl::StrCat("/scope/tenants/", i),
+                                  "is not granted to you"});
+              }
+              if (!faults.empty()) return call->Fail(faults);
+              next();
+            }));
       });
 }
 
@@ -185,13 +183,13 @@ void List(CallPtr call) {
   if (!query.faults().empty()) return call->Answer(ProblemFromParameters(query.faults()));
   const CustomerId customer = call->request.principal.customer;
   call->InTransaction(AsCustomer(customer), [call, customer, endpoint, query] {
-    subscriptions::ListSubscriptions(
-        call->tx(), customer, endpoint, query.page(),
-        call->Then<PageOf<Subscription>>([call, query](auto page) {
-          JsonValue rows = JsonValue::MakeArray();
-          for (const Subscription& row : page.rows) rows.Append(ToJson(row));
-          call->Commit(query.Answer(std::move(rows), page.next));
-        }));
+    subscriptions::ListSubscriptions(call->tx(), customer, endpoint, query.page(),
+                                     call->Then<PageOf<Subscription>>([call, query](auto page) {
+                                       JsonValue rows = JsonValue::MakeArray();
+                                       for (const Subscription& row : page.rows)
+                                         rows.Append(ToJson(row));
+                                       call->Commit(query.Answer(std::move(rows), page.next));
+                                     }));
   });
 }
 
@@ -215,9 +213,8 @@ void WithSubscription(CallPtr call, RowLock lock, Next next) {
 }
 
 void Get(CallPtr call) {
-  WithSubscription(call, RowLock::kNone, [call](Subscription subscription) {
-    call->Commit(Show(200, subscription));
-  });
+  WithSubscription(call, RowLock::kNone,
+                   [call](Subscription subscription) { call->Commit(Show(200, subscription)); });
 }
 
 void Patch(CallPtr call) {
@@ -237,10 +234,10 @@ void Patch(CallPtr call) {
         if (!faults.empty()) return call->Fail(faults);
         if (settings == stored.settings) return call->Commit(Show(200, stored));
         CheckReferences(call, settings, [call, stored, settings] {
-          subscriptions::UpdateSubscription(
-              call->tx(), stored.customer, stored.id, settings,
-              call->Then<Subscription>(
-                  [call](Subscription changed) { call->Commit(Show(200, changed)); }));
+          subscriptions::UpdateSubscription(call->tx(), stored.customer, stored.id, settings,
+                                            call->Then<Subscription>([call](Subscription changed) {
+                                              call->Commit(Show(200, changed));
+                                            }));
         });
       });
 }

@@ -64,8 +64,8 @@ bool FieldReader::Int(absl::string_view name, int* out) {
   int64_t wide = 0;
   if (!Int(name, &wide)) return false;
   // The bounds that are checked later are narrower.
-  *out = static_cast<int>(std::clamp<int64_t>(wide, std::numeric_limits<int>::min(),
-                                              std::numeric_limits<int>::max()));
+  *out = static_cast<int>(
+      std::clamp<int64_t>(wide, std::numeric_limits<int>::min(), std::numeric_limits<int>::max()));
   return true;
 }
 
@@ -138,8 +138,8 @@ ParsedBody ParseBody(const Request& request, BodyNeed need) {
   absl::StatusOr<JsonValue> value =
       JsonValue::Parse(request.body, JsonLimits{.bytes_max = request.body.size() + 1});
   if (!value.ok()) {
-    parsed.refusal = Problem(
-        400, absl::StrCat("The body is not one JSON value: ", value.status().message()));
+    parsed.refusal =
+        Problem(400, absl::StrCat("The body is not one JSON value: ", value.status().message()));
   } else if (!value->is_object()) {
     parsed.refusal = ProblemFromFaults({{"", "must be an object"}});
   } else {

@@ -13,8 +13,8 @@
 
 namespace postrider::api {
 
-// Takes a JSON object apart into typed fields and writes down every fault. A field that is absent or
-// null leaves the variable as it is. Fields that were not asked for are faults: see Finish().
+// Takes a JSON object apart into typed fields and writes down every fault. A field that is absent
+// or null leaves the variable as it is. Fields that were not asked for are faults: see Finish().
 class FieldReader {
  public:
   // `object` null: all fields are absent. Something that is no object is one fault.
@@ -57,8 +57,8 @@ struct ParsedBody {
 enum class BodyNeed { kRequired, kOptional };
 ParsedBody ParseBody(const Request& request, BodyNeed need = BodyNeed::kRequired);
 
-// Members of `patch` that `shape` does not have, at any depth; those under `open` pointers are free.
-// A merge patch may remove such a member without anybody noticing otherwise.
+// Members of `patch` that `shape` does not have, at any depth; those under `open` pointers are
+// free. A merge patch may remove such a member without anybody noticing otherwise.
 void FindUnknownMembers(const JsonValue& patch, const JsonValue& shape,
                         const std::vector<std::string>& open, const std::string& pointer,
                         subscriptions::FieldFaults* faults);

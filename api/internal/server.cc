@@ -127,8 +127,9 @@ struct Server::Impl {
   void CloseAll();
   void FinishStop();
   void Count(int status) {
-    (status < 400 ? metrics.answered_2xx : status < 500 ? metrics.answered_4xx
-                                                        : metrics.answered_5xx)
+    (status < 400   ? metrics.answered_2xx
+     : status < 500 ? metrics.answered_4xx
+                    : metrics.answered_5xx)
         .Increment();
   }
 
@@ -307,8 +308,7 @@ asio::awaitable<void> Server::Impl::ReadAway(Connection& connection) {
   connection.stream.expires_after(kLingerTime);
   std::string bytes(16 << 10, '\0');
   for (size_t total = 0; total < kLingerBytesMax;) {
-    auto [failed, count] =
-        co_await connection.stream.async_read_some(asio::buffer(bytes), kAwait);
+    auto [failed, count] = co_await connection.stream.async_read_some(asio::buffer(bytes), kAwait);
     if (failed) break;
     total += count;
   }
@@ -336,11 +336,10 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
     // The parser bounds the request line and the fields apart; we bound both together.
     if (failed == http::error::header_limit || failed == http::error::buffer_overflow ||
         (!failed && count > options.header_bytes_max)) {
-      co_return co_await Answer(
-          connection,
-          Problem(431, absl::StrCat("The request line and headers may have ",
-                                    options.header_bytes_max, " bytes.")),
-          false, 11, After::kCloseSlowly);
+      co_return co_await Answer(connection,
+                                Problem(431, absl::StrCat("The request line and headers may have ",
+                                                          options.header_bytes_max, " bytes.")),
+                                false, 11, After::kCloseSlowly);
     }
     if (failed == http::error::end_of_stream || (failed && !IsHttpFault(failed))) {
       co_return After::kClose;
@@ -378,8 +377,8 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
     } else {
       body_bytes_max = match.route->body_bytes_max;
       if (content_length > body_bytes_max) {
-        refusal = Problem(
-            413, absl::StrCat("The body may have at most ", body_bytes_max, " bytes."));
+        refusal =
+            Problem(413, absl::StrCat("The body may have at most ", body_bytes_max, " bytes."));
       } else if (has_body && (!IsJsonType(View(head[http::field::content_type])) ||
                               head.count(http::field::content_encoding) != 0)) {
         refusal = Problem(415, "The body must be application/json, without an encoding.");
@@ -443,20 +442,19 @@ asio::awaitable<Response> Server::Impl::Handle(const Route* route, Request reque
   Exchange exchange(io);
   const uint64_t serial = next_serial++;
   exchanges.emplace(serial, &exchange);
-  EventLoop::Callback call = [front = front, route, request = std::move(request),
-                              respond = Respond(Responder(
-                                  mailbox,
-                                  [this](uint64_t number, Response response) {
-                                    Deliver(number, std::move(response));
-                                  },
-                                  serial))]() mutable {
-    if (!front->open) return;
-    if (front->gate) {
-      front->gate(*route, std::move(request), std::move(respond));
-    } else {
-      route->handler(std::move(request), std::move(respond));
-    }
-  };
+  EventLoop::Callback call =
+      [front = front, route, request = std::move(request),
+       respond = Respond(Responder(
+           mailbox,
+           [this](uint64_t number, Response response) { Deliver(number, std::move(response)); },
+           serial))]() mutable {
+        if (!front->open) return;
+        if (front->gate) {
+          front->gate(*route, std::move(request), std::move(respond));
+        } else {
+          route->handler(std::move(request), std::move(respond));
+        }
+      };
   // When there is no room, the call is destroyed here and its Responder answers 503.
   if (!loop.Post(std::move(call))) call = nullptr;
   exchange.answered.expires_after(options.handler_timeout);

@@ -1,7 +1,6 @@
-#include "api/internal/listing.h"
-
 #include <string>
 
+#include "api/internal/listing.h"
 #include "core/crypto/key_ring.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"

@@ -77,8 +77,8 @@ TEST(ParseBodyTest, TellsMalformedFromMisshapen) {
 TEST(UnknownMembersTest, FindsThemAtAnyDepthButNotInOpenObjects) {
   const JsonValue shape = Json(R"({"a":1,"b":{"c":1},"headers":{}})");
   FieldFaults faults;
-  FindUnknownMembers(Json(R"({"a":null,"b":{"c":2,"d":null},"headers":{"x":"1"},"e":null})"),
-                     shape, {"/headers"}, "", &faults);
+  FindUnknownMembers(Json(R"({"a":null,"b":{"c":2,"d":null},"headers":{"x":"1"},"e":null})"), shape,
+                     {"/headers"}, "", &faults);
   EXPECT_THAT(Pointers(faults), ElementsAre("/b/d", "/e"));
 }
 

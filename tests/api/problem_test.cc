@@ -22,12 +22,14 @@ std::string RetryAfter(const Response& response) {
 TEST(ProblemTest, MapsEachStatusToItsAnswer) {
   using Code = absl::StatusCode;
   const std::pair<Code, int> table[] = {
-      {Code::kInvalidArgument, 400},    {Code::kUnauthenticated, 401}, {Code::kPermissionDenied, 403},
-      {Code::kNotFound, 404},           {Code::kAlreadyExists, 409},   {Code::kFailedPrecondition, 409},
-      {Code::kOutOfRange, 409},         {Code::kUnavailable, 503},     {Code::kDeadlineExceeded, 503},
-      {Code::kResourceExhausted, 503},  {Code::kAborted, 503},         {Code::kCancelled, 503},
-      {Code::kInternal, 500},           {Code::kDataLoss, 500},        {Code::kUnknown, 500},
-      {Code::kUnimplemented, 500}};
+      {Code::kInvalidArgument, 400},  {Code::kUnauthenticated, 401},
+      {Code::kPermissionDenied, 403}, {Code::kNotFound, 404},
+      {Code::kAlreadyExists, 409},    {Code::kFailedPrecondition, 409},
+      {Code::kOutOfRange, 409},       {Code::kUnavailable, 503},
+      {Code::kDeadlineExceeded, 503}, {Code::kResourceExhausted, 503},
+      {Code::kAborted, 503},          {Code::kCancelled, 503},
+      {Code::kInternal, 500},         {Code::kDataLoss, 500},
+      {Code::kUnknown, 500},          {Code::kUnimplemented, 500}};
   for (const auto& [code, status] : table) {
     const Response response = ProblemFromStatus(absl::Status(code, "text"));
     EXPECT_EQ(response.status, status);
@@ -51,8 +53,9 @@ TEST(ProblemTest, TellsNothingOfOurOwnFaults) {
 TEST(ProblemTest, ListsEveryFaultWithItsPointer) {
   const Response response = ProblemFromFaults({{"/url", "a \"b\""}, {"/batch/events_max", "c"}});
   EXPECT_EQ(response.status, 422);
-  EXPECT_THAT(response.body, HasSubstr("\"errors\":[{\"pointer\":\"/url\",\"detail\":\"a \\\"b\\\"\"},"
-                                       "{\"pointer\":\"/batch/events_max\",\"detail\":\"c\"}]"));
+  EXPECT_THAT(response.body,
+              HasSubstr("\"errors\":[{\"pointer\":\"/url\",\"detail\":\"a \\\"b\\\"\"},"
+                        "{\"pointer\":\"/batch/events_max\",\"detail\":\"c\"}]"));
   EXPECT_THAT(ProblemFromParameters({{"limit", "x"}}).body,
               HasSubstr("{\"parameter\":\"limit\",\"detail\":\"x\"}"));
 }

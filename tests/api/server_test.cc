@@ -21,9 +21,9 @@ namespace postrider::api {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 using tests::HttpClient;
 using tests::HttpReply;
-using ::testing::HasSubstr;
 
 constexpr size_t kLimit = 1'000;
 
@@ -46,7 +46,9 @@ class ServerTest : public ::testing::Test {
   void Start(ServerOptions options = {}, Server::Gate gate = nullptr) {
     options.listen = "127.0.0.1:0";
     Router router;
-    router.Add({.method = HttpMethod::kGet, .path = "/hello/{name}", .handler = [](Request request, Respond respond) {
+    router.Add({.method = HttpMethod::kGet,
+                .path = "/hello/{name}",
+                .handler = [](Request request, Respond respond) {
                   Response response;
                   response.body = absl::StrCat("hello ", request.params[0]);
                   response.content_type = "text/plain";
@@ -61,20 +63,21 @@ class ServerTest : public ::testing::Test {
                       std::move(respond)(std::move(response));
                     },
                 .body_bytes_max = kLimit});
-    router.Add({.method = HttpMethod::kDelete,
-                .path = "/thing",
-                .handler = [](Request, Respond respond) {
-                  Response response;
-                  response.status = 204;
-                  std::move(respond)(std::move(response));
-                }});
+    router.Add(
+        {.method = HttpMethod::kDelete, .path = "/thing", .handler = [](Request, Respond respond) {
+           Response response;
+           response.status = 204;
+           std::move(respond)(std::move(response));
+         }});
     router.Add({.method = HttpMethod::kGet, .path = "/drop", .handler = [](Request, Respond) {}});
-    router.Add({.method = HttpMethod::kGet, .path = "/hold", .handler = [this](Request, Respond respond) {
-                  held_.push_back(std::move(respond));
-                  absl::MutexLock lock(&mutex_);
-                  ++held_count_;
-                }});
-    auto started = Server::Start(*loop_, std::move(router), options, metrics_, "test", std::move(gate));
+    router.Add(
+        {.method = HttpMethod::kGet, .path = "/hold", .handler = [this](Request, Respond respond) {
+           held_.push_back(std::move(respond));
+           absl::MutexLock lock(&mutex_);
+           ++held_count_;
+         }});
+    auto started =
+        Server::Start(*loop_, std::move(router), options, metrics_, "test", std::move(gate));
     ASSERT_OK(started);
     server_ = *std::move(started);
     thread_ = std::thread([this] { loop_->Run(); });
@@ -132,8 +135,7 @@ TEST_F(ServerTest, AnswersRequestsOnOneConnection) {
 TEST_F(ServerTest, AnswersRequestsThatCameTogetherInTheirOrder) {
   Start();
   HttpClient client(server_->port());
-  client.Write(
-      "GET /hello/a HTTP/1.1\r\nhost: h\r\n\r\nGET /hello/b HTTP/1.1\r\nhost: h\r\n\r\n");
+  client.Write("GET /hello/a HTTP/1.1\r\nhost: h\r\n\r\nGET /hello/b HTTP/1.1\r\nhost: h\r\n\r\n");
   EXPECT_EQ(client.Read().body, "hello a");
   EXPECT_EQ(client.Read().body, "hello b");
 }
@@ -206,8 +208,9 @@ TEST_F(ServerTest, BoundsAChunkedBodyByWhatHasCome) {
   HttpClient second(server_->port());
   EXPECT_EQ(second.SendRaw(Chunked(4 << 20, 64 << 10)).status, 413);
   HttpClient third(server_->port());
-  EXPECT_EQ(third.SendRaw("POST /size HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n"
-                          "transfer-encoding: chunked\r\n\r\nzz\r\n")
+  EXPECT_EQ(third
+                .SendRaw("POST /size HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n"
+                         "transfer-encoding: chunked\r\n\r\nzz\r\n")
                 .status,
             400);
 }
@@ -224,18 +227,20 @@ TEST_F(ServerTest, TakesJsonOnly) {
   HttpClient client(server_->port());
   EXPECT_EQ(client.Send("POST", "/size", {}, "{}").status, 415);
   EXPECT_EQ(client.Send("POST", "/size", {{"content-type", "text/plain"}}, "{}").status, 415);
-  EXPECT_EQ(client.Send("POST", "/size", {{"content-type", "application/jsonx"}}, "{}").status, 415);
+  EXPECT_EQ(client.Send("POST", "/size", {{"content-type", "application/jsonx"}}, "{}").status,
+            415);
   EXPECT_EQ(client
                 .Send("POST", "/size",
                       {{"content-type", "application/json"}, {"content-encoding", "gzip"}}, "{}")
                 .status,
             415);
-  EXPECT_EQ(client.Send("POST", "/size", {{"Content-Type", "Application/JSON; charset=utf-8"}}, "{}")
-                .status,
-            200);
-  EXPECT_EQ(client.Send("POST", "/size", {{"content-type", "application/merge-patch+json"}}, "{}")
-                .status,
-            200);
+  EXPECT_EQ(
+      client.Send("POST", "/size", {{"Content-Type", "Application/JSON; charset=utf-8"}}, "{}")
+          .status,
+      200);
+  EXPECT_EQ(
+      client.Send("POST", "/size", {{"content-type", "application/merge-patch+json"}}, "{}").status,
+      200);
 }
 
 TEST_F(ServerTest, BoundsTheHeader) {

@@ -24,7 +24,7 @@
 namespace postrider::tests {
 
 struct HttpReply {
-  int status = 0;  // 0: no answer came
+  int status = 0;                                            // 0: no answer came
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;
 

@@ -134,8 +134,8 @@ class ApiFixture : public ::testing::Test {
         "$1::uuid, $2::uuid, $3::uuid, 'msg_1', $4::bytea, 'order.created', $5, NULL, now(), "
         "'gone', 5, 410, 'gone', $6::bytea, now(), now() - interval '1 s'",
         {SqlParam::Uuid(letter.bytes()), SqlParam::Uuid(owner.bytes()),
-         SqlParam::Uuid(subscriptions::EndpointId::Parse(endpoint)->bytes()),
-         SqlParam::Bytes("e1"), tenant, SqlParam::Bytes(data)}}));
+         SqlParam::Uuid(subscriptions::EndpointId::Parse(endpoint)->bytes()), SqlParam::Bytes("e1"),
+         tenant, SqlParam::Bytes(data)}}));
     return letter.ToString();
   }
 

@@ -1,3 +1,4 @@
+#include <memory>
 #include <string>
 #include <thread>
 #include <utility>
@@ -25,9 +26,12 @@ class EventsTest : public ApiFixture {
           Call("PUT", absl::StrCat("/v1/event-types/", type), operator_key(), "{}").status;
       ASSERT_TRUE(status == 200 || status == 201);
     }
-    publisher_ = MakeKey(R"({"scope":"publisher","event_types":["order.*"],"tenants":["t1","t2"]})");
+    publisher_ =
+        MakeKey(R"({"scope":"publisher","event_types":["order.*"],"tenants":["t1","t2"]})");
   }
-  JsonReply Publish(const std::string& body) { return Call("POST", "/v1/events", publisher_, body); }
+  JsonReply Publish(const std::string& body) {
+    return Call("POST", "/v1/events", publisher_, body);
+  }
   static MemoryLog& log() { return suite()->log; }
 
   std::string publisher_;
@@ -36,7 +40,8 @@ class EventsTest : public ApiFixture {
 TEST_F(EventsTest, StoresAnEventByteForByte) {
   const JsonReply reply = Publish(
       "{\"type\":\"order.created\", \"tenant\":\"t1\",\"department\":\"d\\u00e9\",\"id\":\"e-1\","
-      "\"time\":\"2030-03-31T02:30:00+02:00\",\"data\" : {\"b\": 1.0,  \"a\":1e999,\"b\":\"\\u0000\"}  }");
+      "\"time\":\"2030-03-31T02:30:00+02:00\",\"data\" : {\"b\": 1.0,  "
+      "\"a\":1e999,\"b\":\"\\u0000\"}  }");
   ASSERT_EQ(reply.status, 202) << reply.text;
   const JsonValue& row = (*reply["data"].array())[0];
   EXPECT_EQ(*row.Find("id")->string(), "e-1");
@@ -89,7 +94,8 @@ TEST_F(EventsTest, LetsPublishersAloneAndOnlyWhatTheyMay) {
   EXPECT_EQ(Publish(R"({"type":"order","tenant":"t1","data":1})").status, 403);
   EXPECT_EQ(Publish(R"({"type":"order.created","tenant":"t3","data":1})").status, 403);
   EXPECT_EQ(Call("GET", "/v1/endpoints", publisher_).status, 403);
-  EXPECT_EQ(Publish(absl::StrCat("[", good, R"(,{"type":"order.created","tenant":"t3","data":1}])")).status,
+  EXPECT_EQ(Publish(absl::StrCat("[", good, R"(,{"type":"order.created","tenant":"t3","data":1}])"))
+                .status,
             403);
 }
 
@@ -115,7 +121,8 @@ TEST_F(EventsTest, RefusesBadEventsAndStoresNone) {
       {absl::StrCat("[", good, R"(,{"type":"order.unknown","tenant":"t1","data":1}])"), "/1/type"},
       {"[]", ""},
       {"7", ""},
-      {absl::StrCat(R"({"type":"order.created","tenant":"t1","data":")", std::string(600'000, 'x'), "\"}"),
+      {absl::StrCat(R"({"type":"order.created","tenant":"t1","data":")", std::string(600'000, 'x'),
+                    "\"}"),
        "/data"},
   };
   for (const auto& [body, pointers] : table) {
@@ -124,7 +131,8 @@ TEST_F(EventsTest, RefusesBadEventsAndStoresNone) {
     EXPECT_EQ(reply.Faults(), pointers) << body.substr(0, 200);
   }
   EXPECT_EQ(Publish(R"({"type":"order.created","tenant":"t1","data":1},{)").status, 400);
-  EXPECT_EQ(Publish("{\"type\":\"order.created\",\"tenant\":\"t1\",\"data\":\"\xff\"}").status, 400);
+  EXPECT_EQ(Publish("{\"type\":\"order.created\",\"tenant\":\"t1\",\"data\":\"\xff\"}").status,
+            400);
   std::string many = "[" + good;
   for (int i = 0; i < 1'000; ++i) absl::StrAppend(&many, ",", good);
   EXPECT_EQ(Publish(many + "]").status, 422);
@@ -201,6 +209,44 @@ TEST_F(OutageTest, RefusesToServeAsARoleThatCouldGetAroundTheWalls) {
   ASSERT_OK_AND_ASSIGN(const auto role, suite()->StartRole(suite()->database->options().url));
   tests::HttpClient client(role->port());
   EXPECT_EQ(CallOn(client, "GET", "/v1/customers", operator_key()).status, 503);
+}
+
+TEST_F(OutageTest, DropsWhatIsUnderWayWhenItIsDestroyed) {
+  const Customer customer = MakeCustomer();
+  ASSERT_OK_AND_ASSIGN(auto role, suite()->StartRole(suite()->database->options().api_url));
+  const std::string publisher =
+      MakeKey(R"({"scope":"publisher","event_types":["*"],"tenants":["*"]})");
+  Call("PUT", "/v1/event-types/hard.stop", operator_key(), "{}");
+  std::vector<std::unique_ptr<tests::HttpClient>> clients;
+  const auto send = [&](absl::string_view method, absl::string_view path, absl::string_view key,
+                        absl::string_view body) {
+    clients.push_back(std::make_unique<tests::HttpClient>(role->port()));
+    clients.back()->Write(absl::StrCat(
+        method, " ", path, " HTTP/1.1\r\nhost: h\r\nauthorization: Bearer ", key,
+        "\r\ncontent-type: application/json\r\ncontent-length: ", body.size(), "\r\n\r\n", body));
+  };
+  suite()->log.HoldAppends(true);
+  for (int i = 0; i < 10; ++i) {
+    send("POST", "/v1/dead-letters/poll", customer.key, R"({"wait_s":20})");
+    send("POST", "/v1/events", publisher, R"({"type":"hard.stop","tenant":"t1","data":1})");
+    send("POST", "/v1/endpoints", customer.key, R"({"url":"https://example.com/"})");
+  }
+  role.reset();
+  suite()->log.HoldAppends(false);
+  for (const auto& client : clients) {
+    const int status = client->Read().status;
+    EXPECT_TRUE(status == 0 || status == 201 || status == 503) << status;
+  }
+}
+
+TEST_F(OutageTest, TellsWhetherTheDatabaseAnswers) {
+  ASSERT_OK_AND_ASSIGN(const auto role, suite()->StartRole(suite()->database->options().api_url));
+  while (!role->health().ok()) std::this_thread::yield();
+  ASSERT_OK_AND_ASSIGN(const auto lonely,
+                       suite()->StartRole("postgresql://nobody:x@127.0.0.1:1/none"));
+  tests::HttpClient client(lonely->port());
+  EXPECT_EQ(CallOn(client, "GET", "/v1/customers", operator_key()).status, 503);
+  EXPECT_FALSE(lonely->health().ok());
 }
 
 TEST_F(OutageTest, StopsGracefully) {

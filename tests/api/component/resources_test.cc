@@ -44,14 +44,16 @@ TEST_F(ResourcesTest, OperatorsKeepCustomers) {
 }
 
 TEST_F(ResourcesTest, RefusesCustomersWithoutAGoodName) {
-  for (const std::string& body : {std::string("{}"), std::string(R"({"name":""})"), std::string(R"({"name":7})"),
-                                  std::string(R"({"name":"a\nb"})"), std::string(R"({"name":"\u0000"})"),
-                                  absl::StrCat(R"({"name":")", std::string(201, 'x'), "\"}")}) {
+  for (const std::string& body :
+       {std::string("{}"), std::string(R"({"name":""})"), std::string(R"({"name":7})"),
+        std::string(R"({"name":"a\nb"})"), std::string(R"({"name":"\u0000"})"),
+        absl::StrCat(R"({"name":")", std::string(201, 'x'), "\"}")}) {
     const JsonReply reply = Call("POST", "/v1/customers", operator_key(), body);
     EXPECT_EQ(reply.status, 422) << body;
     EXPECT_EQ(reply.Faults(), "/name") << body;
   }
-  EXPECT_EQ(Call("POST", "/v1/customers", operator_key(), R"({"name":"x","id":"y"})").Faults(), "/id");
+  EXPECT_EQ(Call("POST", "/v1/customers", operator_key(), R"({"name":"x","id":"y"})").Faults(),
+            "/id");
   EXPECT_EQ(Call("POST", "/v1/customers", operator_key(), R"({"name":)").status, 400);
   EXPECT_EQ(Call("POST", "/v1/customers", operator_key(), "[]").status, 422);
 }
@@ -64,10 +66,11 @@ TEST_F(ResourcesTest, ListsGoOverPagesWithoutLossOrRepeat) {
   std::string cursor;
   int pages = 0;
   do {
-    const JsonReply page = Call(
-        "GET",
-        absl::StrCat("/v1/endpoints?limit=2", cursor.empty() ? "" : absl::StrCat("&cursor=", cursor)),
-        customer.key);
+    const JsonReply page =
+        Call("GET",
+             absl::StrCat("/v1/endpoints?limit=2",
+                          cursor.empty() ? "" : absl::StrCat("&cursor=", cursor)),
+             customer.key);
     ASSERT_EQ(page.status, 200) << page.text;
     for (const JsonValue& row : *page["data"].array()) seen.push_back(*row.Find("id")->string());
     cursor = page.Text("next_cursor");
@@ -84,7 +87,8 @@ TEST_F(ResourcesTest, RefusesQueriesThatItDoesNotKnow) {
   EXPECT_EQ(Call("GET", absl::StrCat("/v1/endpoints?cursor=", cursor), one.key).status, 200);
   // Another customer, another list, another filter.
   EXPECT_EQ(Call("GET", absl::StrCat("/v1/endpoints?cursor=", cursor), two.key).Faults(), "cursor");
-  EXPECT_EQ(Call("GET", absl::StrCat("/v1/subscriptions?cursor=", cursor), one.key).Faults(), "cursor");
+  EXPECT_EQ(Call("GET", absl::StrCat("/v1/subscriptions?cursor=", cursor), one.key).Faults(),
+            "cursor");
   EXPECT_EQ(Call("GET", "/v1/endpoints?limit=0", one.key).Faults(), "limit");
   EXPECT_EQ(Call("GET", "/v1/endpoints?limit=1000", one.key).status, 200);
   EXPECT_EQ(Call("GET", "/v1/endpoints?limit=1001", one.key).Faults(), "limit");
@@ -97,9 +101,12 @@ TEST_F(ResourcesTest, RefusesQueriesThatItDoesNotKnow) {
 }
 
 TEST_F(ResourcesTest, OperatorsGrantTenants) {
-  const std::string id = Call("POST", "/v1/customers", operator_key(), R"({"name":"G"})").Text("id");
+  const std::string id =
+      Call("POST", "/v1/customers", operator_key(), R"({"name":"G"})").Text("id");
   const std::string path = absl::StrCat("/v1/customers/", id, "/grants");
-  EXPECT_EQ(Call("POST", path, operator_key(), R"({"tenants":["a","b c/d","a"]})")["granted"].integer(), 2);
+  EXPECT_EQ(
+      Call("POST", path, operator_key(), R"({"tenants":["a","b c/d","a"]})")["granted"].integer(),
+      2);
   EXPECT_EQ(Call("POST", path, operator_key(), R"({"tenants":["a"]})")["granted"].integer(), 0);
   EXPECT_EQ(Call("POST", path, operator_key(), R"({"tenants":[]})").Faults(), "/tenants");
   EXPECT_EQ(Call("POST", path, operator_key(), R"({"tenants":["a","",1]})").Faults(), "/tenants/2");
@@ -109,7 +116,9 @@ TEST_F(ResourcesTest, OperatorsGrantTenants) {
   EXPECT_EQ(Call("DELETE", path + "/a", operator_key()).status, 204);
   EXPECT_EQ(Call("DELETE", path + "/a", operator_key()).status, 404);
   EXPECT_EQ(Call("GET", path + "/a", operator_key()).status, 404);
-  EXPECT_EQ(Call("GET", "/v1/customers/cus_00000000000000000000000000/grants", operator_key()).status, 404);
+  EXPECT_EQ(
+      Call("GET", "/v1/customers/cus_00000000000000000000000000/grants", operator_key()).status,
+      404);
   EXPECT_EQ(Call("POST", "/v1/customers/cus_00000000000000000000000000/grants", operator_key(),
                  R"({"tenants":["a"]})")
                 .status,
@@ -180,7 +189,8 @@ TEST_F(ResourcesTest, EndpointsHaveDefaultsAndASecretShownOnce) {
   const JsonReply made = MakeEndpoint(customer, R"({"url":"HTTPS://Example.COM:443/a?b=c"})");
   EXPECT_EQ(made.Text("url"), "https://example.com/a?b=c");
   EXPECT_EQ(made.Text("mode"), "batch");
-  EXPECT_EQ(made["batch"].Serialize(), R"({"events_max":1000,"bytes_max":1048576,"wait_max_ms":1000})");
+  EXPECT_EQ(made["batch"].Serialize(),
+            R"({"events_max":1000,"bytes_max":1048576,"wait_max_ms":1000})");
   EXPECT_EQ(made["retry"].Find("attempts")->integer(), 5);
   EXPECT_EQ(made["window_max"].integer(), 32);
   const std::string secret = made.Text("secret");
@@ -193,7 +203,8 @@ TEST_F(ResourcesTest, EndpointsHaveDefaultsAndASecretShownOnce) {
   EXPECT_THAT(got.text, Not(HasSubstr("whsec_")));
   EXPECT_THAT(Call("GET", "/v1/endpoints", customer.key).text, Not(HasSubstr("whsec_")));
 
-  const JsonReply rotated = Call("POST", path + "/rotate-secret", customer.key, R"({"overlap_s":0})");
+  const JsonReply rotated =
+      Call("POST", path + "/rotate-secret", customer.key, R"({"overlap_s":0})");
   EXPECT_EQ(rotated.status, 200) << rotated.text;
   EXPECT_THAT(rotated.Text("secret"), StartsWith("whsec_"));
   EXPECT_NE(rotated.Text("secret"), secret);
@@ -214,16 +225,17 @@ TEST_F(ResourcesTest, SealsSecretsForTheWorker) {
   auto session = BlockingSession::Open(suite()->database->options().reader_url);
   ASSERT_OK(session);
   const auto id = *subscriptions::EndpointId::Parse(made.Text("id"));
-  ASSERT_OK_AND_ASSIGN(
-      const QueryResult rows,
-      (*session)->Query(Statement{"SELECT secrets_sealed FROM postrider.endpoints WHERE id = $1::uuid",
-                                  {SqlParam::Uuid(id.bytes())}}));
+  ASSERT_OK_AND_ASSIGN(const QueryResult rows,
+                       (*session)->Query(Statement{
+                           "SELECT secrets_sealed FROM postrider.endpoints WHERE id = $1::uuid",
+                           {SqlParam::Uuid(id.bytes())}}));
   RowReader row(rows, 0);
   const std::string sealed = row.Bytes("secrets_sealed");
   EXPECT_THAT(sealed, Not(HasSubstr("whsec_")));
-  ASSERT_OK_AND_ASSIGN(const auto secrets,
-                       subscriptions::OpenEndpointSecrets(
-                           suite()->keys, *subscriptions::CustomerId::Parse(customer.id), id, sealed));
+  ASSERT_OK_AND_ASSIGN(
+      const auto secrets,
+      subscriptions::OpenEndpointSecrets(
+          suite()->keys, *subscriptions::CustomerId::Parse(customer.id), id, sealed));
   ASSERT_EQ(secrets.size(), 2u);
   EXPECT_EQ(secrets[0].secret, second);
   EXPECT_FALSE(secrets[0].expires_at.has_value());
@@ -255,8 +267,10 @@ TEST_F(ResourcesTest, RefusesBadEndpointsWithAPointerToEachFault) {
        "/batch/size /batch/events_max /batch/bytes_max"},
       {R"({"url":"https://example.com/","retry":{"attempts":6}})", "/retry/attempts"},
       {R"({"url":"https://example.com/","retry":{"horizon_ms":60001}})", "/retry/horizon_ms"},
-      {R"({"url":"https://example.com/","retry":{"attempts":9007199254740993}})", "/retry/attempts"},
-      {R"({"url":"https://example.com/","window_max":257,"timeout_ms":999})", "/window_max /timeout_ms"},
+      {R"({"url":"https://example.com/","retry":{"attempts":9007199254740993}})",
+       "/retry/attempts"},
+      {R"({"url":"https://example.com/","window_max":257,"timeout_ms":999})",
+       "/window_max /timeout_ms"},
       {R"({"url":"https://example.com/","window_max":"32"})", "/window_max"},
       {R"({"url":"https://example.com/","headers":["a"]})", "/headers"},
       {R"({"url":"https://example.com/","headers":{"x":1}})", "/headers"},
@@ -327,8 +341,8 @@ TEST_F(ResourcesTest, PatchesEndpointsByTheRulesOfMergePatch) {
       {"/batch/events_max", "6", "1000", R"("6")"},
       {"/batch/bytes_max", "4096", "1048576", "1.5"},
       {"/batch/wait_max_ms", "0", "1000", "{}"},
-      {"/batch", R"({"events_max":9})", R"({"events_max":1000,"bytes_max":1048576,"wait_max_ms":1000})",
-       "[]"},
+      {"/batch", R"({"events_max":9})",
+       R"({"events_max":1000,"bytes_max":1048576,"wait_max_ms":1000})", "[]"},
       {"/headers/X-A", R"("9")", "none", "[]"},
       {"/headers", R"({"X-C":"3"})", "{}", R"("")"},
       {"/retry/attempts", "1", "5", "[]"},
@@ -381,10 +395,12 @@ TEST_F(ResourcesTest, PatchesEndpointsByTheRulesOfMergePatch) {
   }
   EXPECT_EQ(Call("PATCH", path, customer.key, R"({"url":"http://10.0.0.1/"})").Faults(), "/url");
   EXPECT_EQ(Call("PATCH", path, customer.key, "[]").status, 422);
-  EXPECT_EQ(Call("PATCH", path, customer.key, R"({"window_max":9})", {{"if-match", "\"g1\""}}).status,
-            412);
-  EXPECT_EQ(Call("PATCH", path, customer.key, R"({"window_max":9})", {{"if-match", now.etag}}).status,
-            200);
+  EXPECT_EQ(
+      Call("PATCH", path, customer.key, R"({"window_max":9})", {{"if-match", "\"g1\""}}).status,
+      412);
+  EXPECT_EQ(
+      Call("PATCH", path, customer.key, R"({"window_max":9})", {{"if-match", now.etag}}).status,
+      200);
 }
 
 TEST_F(ResourcesTest, SubscriptionsNeedTheCustomersEndpointAndGrants) {
@@ -393,8 +409,8 @@ TEST_F(ResourcesTest, SubscriptionsNeedTheCustomersEndpointAndGrants) {
   const std::string endpoint = MakeEndpoint(customer).Text("id");
   const std::string foreign = MakeEndpoint(other).Text("id");
   const auto body = [](const std::string& id, const std::string& scope) {
-    return absl::StrCat(R"({"endpoint_id":")", id, R"(","event_types":["order.created","pay.*"],"scope":)",
-                        scope, "}");
+    return absl::StrCat(R"({"endpoint_id":")", id,
+                        R"(","event_types":["order.created","pay.*"],"scope":)", scope, "}");
   };
   for (const char* scope : {R"({"kind":"granted"})", R"({"kind":"tenants","tenants":["t1","t2"]})",
                             R"({"kind":"departments","tenant":"t2","departments":["a","b"]})"}) {
@@ -402,14 +418,16 @@ TEST_F(ResourcesTest, SubscriptionsNeedTheCustomersEndpointAndGrants) {
     ASSERT_EQ(made.status, 201) << made.text;
     EXPECT_EQ(made["scope"].Serialize(), scope);
     EXPECT_EQ(made.etag, "\"g1\"");
-    EXPECT_EQ(Call("GET", absl::StrCat("/v1/subscriptions/", made.Text("id")), customer.key).body, made.body);
+    EXPECT_EQ(Call("GET", absl::StrCat("/v1/subscriptions/", made.Text("id")), customer.key).body,
+              made.body);
   }
   const std::pair<std::string, const char*> table[] = {
       {body(foreign, R"({"kind":"granted"})"), "/endpoint_id"},
       {body("ep_00000000000000000000000000", R"({"kind":"granted"})"), "/endpoint_id"},
       {body("x", R"({"kind":"granted"})"), "/endpoint_id"},
       {body(endpoint, R"({"kind":"tenants","tenants":["t1","t3"]})"), "/scope/tenants/1"},
-      {body(endpoint, R"({"kind":"departments","tenant":"t3","departments":["a"]})"), "/scope/tenant"},
+      {body(endpoint, R"({"kind":"departments","tenant":"t3","departments":["a"]})"),
+       "/scope/tenant"},
       {body(foreign, R"({"kind":"tenants","tenants":["t3"]})"), "/endpoint_id /scope/tenants/0"},
       {body(endpoint, R"({"kind":"tenants","tenants":[]})"), "/scope/tenants"},
       {body(endpoint, R"({"kind":"tenants"})"), "/scope/tenants"},
@@ -429,8 +447,11 @@ TEST_F(ResourcesTest, SubscriptionsNeedTheCustomersEndpointAndGrants) {
     EXPECT_EQ(reply.Faults(), pointers) << text << reply.text;
   }
   EXPECT_EQ(Call("GET", "/v1/subscriptions", customer.key)["data"].array()->size(), 3u);
-  EXPECT_EQ(Call("GET", absl::StrCat("/v1/subscriptions?endpoint_id=", endpoint), customer.key)["data"].array()->size(),
-            3u);
+  EXPECT_EQ(
+      Call("GET", absl::StrCat("/v1/subscriptions?endpoint_id=", endpoint), customer.key)["data"]
+          .array()
+          ->size(),
+      3u);
 }
 
 TEST_F(ResourcesTest, PatchesASubscriptionsScopeWhole) {
@@ -438,8 +459,9 @@ TEST_F(ResourcesTest, PatchesASubscriptionsScopeWhole) {
   const std::string endpoint = MakeEndpoint(customer).Text("id");
   const JsonReply made = Call(
       "POST", "/v1/subscriptions", customer.key,
-      absl::StrCat(R"({"endpoint_id":")", endpoint,
-                   R"(","event_types":["a"],"scope":{"kind":"departments","tenant":"t1","departments":["d"]}})"));
+      absl::StrCat(
+          R"({"endpoint_id":")", endpoint,
+          R"(","event_types":["a"],"scope":{"kind":"departments","tenant":"t1","departments":["d"]}})"));
   ASSERT_EQ(made.status, 201) << made.text;
   const std::string path = absl::StrCat("/v1/subscriptions/", made.Text("id"));
   const JsonReply patched =
@@ -450,9 +472,11 @@ TEST_F(ResourcesTest, PatchesASubscriptionsScopeWhole) {
   EXPECT_EQ(Call("PATCH", path, customer.key, "{}").body, patched.body);
   EXPECT_EQ(Call("PATCH", path, customer.key, R"({"scope":null})").Faults(), "/scope");
   EXPECT_EQ(Call("PATCH", path, customer.key, R"({"event_types":null})").Faults(), "/event_types");
-  EXPECT_EQ(Call("PATCH", path, customer.key, R"({"scope":{"kind":"tenants","tenants":["t9"]}})").Faults(),
+  EXPECT_EQ(Call("PATCH", path, customer.key, R"({"scope":{"kind":"tenants","tenants":["t9"]}})")
+                .Faults(),
             "/scope/tenants/0");
-  EXPECT_EQ(Call("PATCH", path, customer.key, R"({"event_types":["a","b.*"]})")["event_types"].Serialize(),
+  EXPECT_EQ(Call("PATCH", path, customer.key, R"({"event_types":["a","b.*"]})")["event_types"]
+                .Serialize(),
             R"(["a","b.*"])");
   EXPECT_EQ(Call("DELETE", path, customer.key).status, 204);
   EXPECT_EQ(Call("GET", path, customer.key).status, 404);
@@ -468,9 +492,9 @@ TEST_F(ResourcesTest, LettersArePolledAckedAndNacked) {
   const JsonReply list = Call("GET", "/v1/dead-letters?limit=1", customer.key);
   ASSERT_EQ(list.status, 200) << list.text;
   EXPECT_EQ(*(*list["data"].array())[0].Find("id")->string(), second);
-  const tests::HttpReply raw = client_->Send(
-      "GET", absl::StrCat("/v1/dead-letters/", first),
-      {{"authorization", absl::StrCat("Bearer ", customer.key)}});
+  const tests::HttpReply raw =
+      client_->Send("GET", absl::StrCat("/v1/dead-letters/", first),
+                    {{"authorization", absl::StrCat("Bearer ", customer.key)}});
   EXPECT_THAT(raw.body, HasSubstr(R"("data":{"n": 1.0, "n":2}})"));
   EXPECT_THAT(raw.body, HasSubstr(R"("department":null,)"));
 
@@ -488,26 +512,32 @@ TEST_F(ResourcesTest, LettersArePolledAckedAndNacked) {
   const std::string give = absl::StrCat(R"({"receipt":")", receipt, "\"");
   EXPECT_EQ(Call("POST", path + "/extend", customer.key, give + R"(,"lease_s":30})").status, 200);
   EXPECT_EQ(Call("POST", path + "/extend", customer.key, give + "}").Faults(), "/lease_s");
-  EXPECT_EQ(Call("POST", path + "/extend", customer.key, give + R"(,"lease_s":29})").Faults(), "/lease_s");
-  EXPECT_EQ(Call("POST", path + "/ack", customer.key, R"({"receipt":"00000000000000000000000000000000"})").status,
-            409);
+  EXPECT_EQ(Call("POST", path + "/extend", customer.key, give + R"(,"lease_s":29})").Faults(),
+            "/lease_s");
+  EXPECT_EQ(
+      Call("POST", path + "/ack", customer.key, R"({"receipt":"00000000000000000000000000000000"})")
+          .status,
+      409);
   EXPECT_EQ(Call("POST", path + "/ack", customer.key, R"({})").Faults(), "/receipt");
   EXPECT_EQ(Call("POST", path + "/ack", customer.key, give + "}").status, 204);
   EXPECT_EQ(Call("POST", path + "/ack", customer.key, give + "}").status, 409);
   EXPECT_EQ(Call("GET", "/v1/dead-letters?state=open", customer.key)["data"].array()->size(), 1u);
 
-  const JsonReply leased = Call("POST", "/v1/dead-letters/poll", customer.key,
-                                absl::StrCat(R"({"endpoint_id":")", endpoint, R"(","lease_s":3600})"));
+  const JsonReply leased =
+      Call("POST", "/v1/dead-letters/poll", customer.key,
+           absl::StrCat(R"({"endpoint_id":")", endpoint, R"(","lease_s":3600})"));
   ASSERT_EQ(leased["data"].array()->size(), 1u) << leased.text;
   const JsonValue& letter = (*leased["data"].array())[0];
   EXPECT_EQ(*letter.Find("id")->string(), second);
   EXPECT_EQ(*letter.Find("state")->string(), "leased");
-  EXPECT_EQ(Call("POST", absl::StrCat("/v1/dead-letters/", second, "/nack"), customer.key,
-                 absl::StrCat(R"({"receipt":")", *letter.Find("receipt")->string(), R"(","delay_s":0})"))
-                .status,
-            204);
+  EXPECT_EQ(
+      Call("POST", absl::StrCat("/v1/dead-letters/", second, "/nack"), customer.key,
+           absl::StrCat(R"({"receipt":")", *letter.Find("receipt")->string(), R"(","delay_s":0})"))
+          .status,
+      204);
   EXPECT_EQ(Call("POST", "/v1/dead-letters/poll", customer.key)["data"].array()->size(), 1u);
-  EXPECT_EQ(Call("POST", "/v1/dead-letters/poll", customer.key, R"({"limit":101,"lease_s":29,"wait_s":21})")
+  EXPECT_EQ(Call("POST", "/v1/dead-letters/poll", customer.key,
+                 R"({"limit":101,"lease_s":29,"wait_s":21})")
                 .Faults(),
             "/limit /lease_s /wait_s");
 }

@@ -65,8 +65,7 @@ TEST_F(WallsTest, EachRouteTakesItsOwnScopeOnly) {
         {RequiredScope::kCustomer, customer.key},
         {RequiredScope::kPublisher, publisher}};
     for (const auto& [scope, key] : keys) {
-      const int status =
-          Call(HttpMethodName(route.method), path, key, BodyFor(route)).status;
+      const int status = Call(HttpMethodName(route.method), path, key, BodyFor(route)).status;
       if (scope == route.scope) {
         EXPECT_NE(status, 403) << route.operation_id;
       } else {
@@ -113,9 +112,9 @@ TEST_F(WallsTest, AnotherCustomersIdIsAsUnknownAsNone) {
     const JsonReply theirs = Call(method, foreign, other.key, BodyFor(route));
     EXPECT_EQ(theirs.status, 404) << route.operation_id << theirs.text;
     EXPECT_EQ(theirs.text, Call(method, unknown, other.key, BodyFor(route)).text);
-    EXPECT_EQ(theirs.text, Call(method, absl::StrReplaceAll(unknown, {{nobody, "x"}}), other.key,
-                                BodyFor(route))
-                               .text);
+    EXPECT_EQ(theirs.text,
+              Call(method, absl::StrReplaceAll(unknown, {{nobody, "x"}}), other.key, BodyFor(route))
+                  .text);
   }
   EXPECT_EQ(routes, 11);
   EXPECT_EQ(state(), before);
@@ -137,7 +136,8 @@ TEST_F(WallsTest, ShowsNoSecretInAnyReply) {
   const Customer customer = MakeCustomer();
   const JsonReply made = MakeEndpoint(customer);
   const std::string endpoint = made.Text("id");
-  const JsonReply key = Call("POST", "/v1/keys", operator_key(), R"({"scope":"operator","name":"x"})");
+  const JsonReply key =
+      Call("POST", "/v1/keys", operator_key(), R"({"scope":"operator","name":"x"})");
   const std::vector<std::string> secrets = {
       made.Text("secret").substr(6), customer.key.substr(16), key.Text("key").substr(16),
       Call("POST", absl::StrCat("/v1/endpoints/", endpoint, "/rotate-secret"), customer.key)
@@ -145,9 +145,10 @@ TEST_F(WallsTest, ShowsNoSecretInAnyReply) {
           .substr(6)};
   for (const Route& route : suite()->role->router().routes()) {
     if (route.method != HttpMethod::kGet) continue;
-    const std::string path = absl::StrReplaceAll(
-        route.path, {{"{customer}", customer.id}, {"{tenant}", "t1"}, {"{key}", key.Text("id")},
-                     {"{endpoint}", endpoint}});
+    const std::string path = absl::StrReplaceAll(route.path, {{"{customer}", customer.id},
+                                                              {"{tenant}", "t1"},
+                                                              {"{key}", key.Text("id")},
+                                                              {"{endpoint}", endpoint}});
     for (const std::string& who : {operator_key(), customer.key}) {
       const JsonReply reply = Call("GET", path, who);
       for (const std::string& secret : secrets) {
@@ -188,7 +189,8 @@ TEST_F(WallsTest, RefusesWrongKeysAndSlowsThoseWhoGuess) {
 
 TEST_F(WallsTest, KeysOfADeletedCustomerEnd) {
   const Customer customer = MakeCustomer();
-  EXPECT_EQ(Call("DELETE", absl::StrCat("/v1/customers/", customer.id), operator_key()).status, 204);
+  EXPECT_EQ(Call("DELETE", absl::StrCat("/v1/customers/", customer.id), operator_key()).status,
+            204);
   EXPECT_EQ(Call("GET", "/v1/endpoints", customer.key).status, 401);
 }
 
