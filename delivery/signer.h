@@ -29,8 +29,7 @@ class SecretSet {
 
   // The value of webhook-signature (Standard Webhooks v1): "v1,<base64>" for each secret that has
   // not expired at `now` (it is valid before `expires` and no longer at it), separated by spaces,
-  // over
-  // "<id>.<seconds>.<body>". Empty when no secret is valid: nothing may be sent then.
+  // over "<id>.<seconds>.<body>". Empty when no secret is valid: nothing may be sent then.
   std::string Sign(absl::string_view id, int64_t timestamp_seconds, absl::string_view body,
                    WallTime now);
 

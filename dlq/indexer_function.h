@@ -54,10 +54,9 @@ struct IndexerLimits {
 // from nothing, and letters that come again are known by their ids.
 //
 //   reading offset --known--> idle --full, or old enough--> writing --stored--> idle
-//         ^                                                   | |--unavailable--> waiting -->
-//         writing
-//         '------------- another writer was there ------------' '--this batch cannot be--> half of
-//         it
+//   writing --another writer was there--> reading offset
+//   writing --this batch cannot be stored--> idle, to try half of it
+//   writing, reading offset --unavailable--> waiting --> reading offset
 //
 // A record that is no letter, or whose values Postgres refuses, goes to the `rejected` topic as it
 // was, with headers that say why and whence; the offset moves past it once that is acknowledged.

@@ -19,9 +19,8 @@ namespace postrider {
 
 // Where a partition begins that has no commit of ours.
 enum class StartPolicy {
-  kLogStart,                 // own topics
-  kLogStartOnceEstablished,  // source topics: the log start if the group has any commit, else the
-                             // end
+  kLogStart,                 // own topics; source topics too, by default
+  kLogStartOnceEstablished,  // the log start if the group has any commit, else the end
 };
 
 struct JobOptions {

@@ -27,8 +27,9 @@ struct ShardSiblings {
 // a manual clock.
 //
 //   idle --assigned--> claiming --claim acknowledged--> running --revoked--> draining
-//   draining --results in or revoke_wait_max--> committing --acknowledged--> released --assigned-->
-//   claiming any --lost--> released (no commit)
+//   draining --results in, or revoke_wait_max--> the last commit --answered--> released
+//   released --assigned--> claiming
+//   any --lost--> released (no commit)
 //
 // Threads: the loop's.
 class Shard {

@@ -24,8 +24,7 @@ namespace postrider::subscriptions {
 // all its records, or its record in the `rejected` topic, are acknowledged; at once when it goes to
 // nobody.
 //
-//   read --may match--> matched --all records taken by Emit()--> emitted --all acknowledged-->
-//   complete
+//   read --may match--> matched --Emit() took all--> emitted --all acknowledged--> complete
 //     |                    | Emit() refuses
 //     |                    v
 //     |                 half emitted: the rest goes out, in order, in OnRoom(); later events wait
