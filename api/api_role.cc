@@ -127,6 +127,7 @@ void ApiRole::Impl::Admit(const Route& route, Request request, Respond respond) 
       header ? &*header : nullptr,
       [this, &route, request = std::move(request),
        respond = std::move(respond)](absl::StatusOr<Principal> principal) mutable {
+        if (on_loop->server == nullptr) return;  // and `route` went with it
         if (!principal.ok()) {
           if (absl::IsUnauthenticated(principal.status())) {
             on_loop->limiter.Failed(request.remote_address, loop->clock().Now());

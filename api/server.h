@@ -51,7 +51,8 @@ struct ServerMetrics {
 // sends the next request early waits in its socket.
 class Server {
  public:
-  // Runs before the handler, on the loop; it calls `route.handler` itself when all is well.
+  // Runs before the handler, on the loop; it calls `route.handler` itself when all is well. The
+  // route lives as long as the server.
   using Gate = absl::AnyInvocable<void(const Route& route, Request request, Respond respond)>;
 
   // Listens before it returns: kUnavailable when the address is taken, InvalidArgument when it is

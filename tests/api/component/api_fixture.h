@@ -168,7 +168,6 @@ class ApiFixture : public ::testing::Test {
       connection.reconnect_first = std::chrono::milliseconds(5);
       connection.reconnect_last = std::chrono::milliseconds(20);
       publish.replication = 1;
-      publish.answer_within = std::chrono::milliseconds(500);
       return ApiRole::Start({log, clock, metrics, keys}, options, connection, publish,
                             AddressRules::Default());
     }

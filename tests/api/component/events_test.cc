@@ -159,8 +159,13 @@ TEST_F(EventsTest, NeverWritesToOurOwnTopics) {
 TEST_F(EventsTest, Answers503WhenTheLogDoesNotAcknowledge) {
   const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
   ASSERT_EQ(Publish(good).status, 202);
+  PublishOptions publish;
+  publish.answer_within = std::chrono::milliseconds(300);
+  ASSERT_OK_AND_ASSIGN(const auto role,
+                       suite()->StartRole(suite()->database->options().api_url, publish));
+  tests::HttpClient client(role->port());
   log().HoldAppends(true);
-  const JsonReply reply = Publish(good);
+  const JsonReply reply = CallOn(client, "POST", "/v1/events", publisher_, good);
   EXPECT_EQ(reply.status, 503);
   EXPECT_THAT(reply.Text("detail"), HasSubstr("may have been stored"));
   log().HoldAppends(false);
