@@ -1,0 +1,407 @@
+#!/usr/bin/python3
+"""Commands, probes, logs, and how a process starts, drains, dies and comes back."""
+import base64
+import json
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import unittest
+import urllib.parse
+
+from harness import ARRIVE_S, Customer, SystemTest, World, now, wait_until
+
+
+class CommandTest(unittest.TestCase):
+    def setUp(self):
+        self.world = World("CommandTest", {})
+        self.addCleanup(lambda: self.world.close(keep=False))
+
+    def test_says_its_version(self):
+        self.assertRegex(self.world.run_ok("--version"), r"^postrider \d+\.\d+\.\d+$")
+
+    def test_wants_a_command(self):
+        for arguments in ((), ("dance",), ("keys",), ("keys", "create"),
+                          ("keys", "create", "--scope", "customer"), ("config",)):
+            with self.subTest(arguments):
+                done = self.world.run(*arguments)
+                self.assertEqual(done.returncode, 2, done)
+                self.assertTrue(done.stderr)
+
+    def test_prints_every_option_with_its_range_and_environment(self):
+        lines = [line for line in self.world.run_ok("config", "reference").splitlines()
+                 if line.startswith("| `")]
+        names = [re.match(r"\| `([a-z_.]+)`", line).group(1) for line in lines]
+        self.assertEqual(len(names), len(set(names)))
+        for name in ("database.url", "kafka.brokers", "secrets.key_file", "network.allow",
+                     "event.bytes_max", "worker.key_groups", "probes.listen"):
+            self.assertIn(name, names)
+        for name, line in zip(names, lines):
+            self.assertIn("POSTRIDER_" + name.upper().replace(".", "__"), line)
+            default, allowed, _, text = [cell.strip() for cell in line.split(" | ")][1:5]
+            self.assertTrue(allowed and text, line)
+            del default  # May be empty: what must be given has none.
+
+    def test_checks_a_configuration_without_serving(self):
+        self.assertIn("fine", self.world.run_ok("config", "check"))
+        done = self.world.run("config", "check", env={"POSTRIDER_SECRETS__KEY_FILE": ""})
+        self.assertEqual(done.returncode, 2, done)
+        self.assertIn("secrets.key_file", done.stderr)
+
+    def test_refuses_keys_that_others_may_read(self):
+        path = pathlib.Path(self.world.env["POSTRIDER_SECRETS__KEY_FILE"])
+        path.chmod(0o644)
+        done = self.world.run("config", "check")
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("secrets.key_file", done.stderr)
+
+    def test_migrates_once_however_often_it_is_asked(self):
+        first = self.world.run_ok("migrate")
+        self.assertIn("applied 0001_schema", first)
+        second = self.world.run_ok("migrate")
+        self.assertNotIn("applied", second)
+        self.assertEqual(first.splitlines()[-1], second.splitlines()[-1])
+        self.assertRegex(second, r"version \d+$")
+
+    def test_migrates_once_when_many_ask_at_once(self):
+        running = [subprocess.Popen([self.world.postrider_binary, "migrate"], env=self.world.env,
+                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                   for _ in range(4)]
+        texts = [process.communicate(timeout=120)[0] for process in running]
+        self.assertEqual([process.returncode for process in running], [0] * 4, texts)
+        self.assertEqual(sum("applied 0001_schema" in text for text in texts), 1, texts)
+
+    def test_refuses_a_schema_whose_migration_was_changed(self):
+        self.world.migrate()
+        self.world.stack.psql(self.world.url, "update postrider.schema_migrations set checksum = "
+                              "reverse(checksum)")
+        done = self.world.run("migrate")
+        self.assertEqual(done.returncode, 1, done)
+        self.assertIn("0001_schema", done.stderr)
+
+    def test_makes_the_first_operators_key(self):
+        self.world.migrate()
+        self.assertRegex(self.world.operator, r"^pr_[0-9a-z]{12}_[0-9a-z]+$")
+        another = self.world.run_ok("keys", "create", "--scope", "operator", "--name", "ops")
+        self.assertNotEqual(another, self.world.operator)
+        self.world.api = self.world.service("api").start().wait_ready()
+        keys = self.world.ok("GET", "/v1/keys", key=another)["data"]
+        self.assertEqual([(key["scope"], key["name"]) for key in keys],
+                         [("operator", "ops"), ("operator", "")])
+
+
+class ProbeTest(SystemTest):
+    """Every role in a process of its own."""
+
+    @classmethod
+    def begin(cls, world):
+        cls.roles = world.serve_apart()
+
+    def test_every_process_has_health_readiness_and_metrics_of_its_own(self):
+        for role, service in self.roles.items():
+            with self.subTest(role):
+                self.assertEqual(service.ask_probe("/healthz")[0], 200)
+                status, text = service.ask_probe("/readyz")
+                self.assertEqual(status, 200)
+                self.assertIn(role, text)
+                status, text = service.ask_probe("/metrics")
+                self.assertEqual(status, 200)
+                self.assertIn("# HELP postrider_", text)
+                self.assertEqual(service.ask_probe("/elsewhere")[0], 404)
+
+    def test_metrics_carry_no_label_of_a_customer_tenant_or_endpoint(self):
+        for service in self.roles.values():
+            text = service.ask_probe("/metrics")[1]
+            labels = set(re.findall(r'(\w+)="', text))
+            self.assertTrue(labels)
+            self.assertFalse(labels & {"customer", "tenant", "endpoint", "subscription"}, labels)
+
+
+class StopTest(SystemTest):
+    @classmethod
+    def begin(cls, world):
+        world.serve(worker__stop_wait_max="30s")
+
+    def setUp(self):
+        self.tenant = self.unique("t")
+        self.customer = Customer(self.world, [self.tenant])
+        self.path = "/" + self.unique("hook")
+        self.receiver = self.world.receiver
+        self.again = False
+
+    def tearDown(self):
+        if self.world.api.process is None:
+            self.world.api.start().wait_ready()
+
+    def publish_one(self):
+        event = self.events(1, self.tenant)[0]
+        self.world.publish(event)
+        return event["id"]
+
+    def restart_and_pass_an_event(self):
+        """The process again; an event that came after all others has been through it."""
+        self.world.api.start().wait_ready()
+        self.world.settle()
+        last = self.publish_one()
+        self.world.wait_ids(self.path, [last])
+        wait_until("nothing is pending", ARRIVE_S, lambda: self.world.api.metric(
+            "postrider_stream_pending_records") == 0)
+        return last
+
+    def test_a_stop_finishes_the_request_in_flight_and_does_not_repeat_it(self):
+        self.customer.endpoint(self.path)
+        release = threading.Event()
+        self.addCleanup(release.set)
+        self.receiver.answer(
+            self.path, lambda handler, _: release.wait(60) and handler.answer(200))
+        self.world.settle()
+        event = self.publish_one()
+        wait_until("the request", ARRIVE_S, lambda: self.receiver.got(self.path))
+        service = self.world.api
+        service.process.send_signal(signal.SIGTERM)
+        # Readiness goes first, while the request is still in flight.
+        wait_until("it is not ready", 10, lambda: service.ask_probe("/readyz")[0] == 503, 0.01)
+        self.assertEqual(service.ask_probe("/healthz")[0], 200)
+        self.assertIsNone(service.process.poll())
+        release.set()
+        self.assertEqual(service.process.wait(30), 0)
+        service.reap()
+        last = self.restart_and_pass_an_event()
+        self.assertEqual(self.receiver.event_ids(self.path), [event, last])
+
+    def test_a_stop_sends_an_open_batch_once(self):
+        self.customer.endpoint(
+            self.path, mode="batch", batch={"events_max": 1000, "wait_max_ms": 4000})
+        self.world.settle()
+        service = self.world.api
+        events = self.events(3, self.tenant)
+        self.world.publish(events)
+        wait_until("the worker has them", ARRIVE_S, lambda: service.metric(
+            "postrider_stream_pending_records", job="worker") >= 3, 0.01)
+        self.assertEqual(self.receiver.got(self.path), [])
+        service.stop()
+        flushed = self.receiver.event_ids(self.path)
+        last = self.restart_and_pass_an_event()
+        self.assertEqual(sorted(self.receiver.event_ids(self.path)),
+                         sorted(self.ids(events) + [last]))
+        self.assertEqual(sorted(flushed), sorted(self.ids(events)))
+
+    def test_a_second_signal_stops_at_once(self):
+        self.customer.endpoint(self.path, timeout_ms=30000)
+        release = threading.Event()
+        self.addCleanup(release.set)
+        self.receiver.answer(
+            self.path, lambda handler, _: release.wait(60) and handler.answer(200))
+        self.world.settle()
+        event = self.publish_one()
+        wait_until("the request", ARRIVE_S, lambda: self.receiver.got(self.path))
+        service = self.world.api
+        service.process.send_signal(signal.SIGTERM)
+        wait_until("it is not ready", 10, lambda: service.ask_probe("/readyz")[0] == 503, 0.01)
+        begin = now()
+        service.process.send_signal(signal.SIGTERM)
+        self.assertEqual(service.process.wait(30), 1)
+        self.assertLess(now() - begin, 2)
+        service.reap()
+        # What was in flight is not done: it comes again.
+        release.set()
+        self.receiver.answer(self.path, 200)
+        self.restart_and_pass_an_event()
+        self.assertGreaterEqual(self.receiver.event_ids(self.path).count(event), 2)
+
+    def test_a_message_that_waits_for_its_retry_survives_a_stop_and_a_kill(self):
+        for how in ("stop", "kill"):
+            with self.subTest(how):
+                path = "/" + self.unique("hook")
+                endpoint = self.customer.endpoint(
+                    path, retry={"first_delay_ms": 20000, "cap_ms": 20000})
+                statuses = iter([500])
+                self.receiver.answer(path, lambda handler, _, s=statuses: handler.answer(
+                    next(s, 200)))
+                self.world.settle()
+                event = self.publish_one()
+                wait_until("the first attempt", ARRIVE_S, lambda p=path: self.receiver.got(p))
+                service = self.world.api
+                if how == "stop":
+                    service.stop()
+                else:
+                    service.kill()
+                    service.reap()
+                service.start().wait_ready()
+                wait_until("it is tried again", ARRIVE_S + 30,
+                           lambda p=path: len(self.receiver.got(p)) >= 2)
+                first, second = self.receiver.got(path)[:2]
+                self.assertEqual(second.event_ids(), [event])
+                self.assertEqual(first.headers["webhook-id"], second.headers["webhook-id"])
+                self.assertEqual(self.customer.letters(endpoint["id"]), [])
+
+
+class KillTest(SystemTest):
+    """Every role in a process of its own, killed all at once."""
+
+    ROUNDS = 3
+    EVENTS_PER_ROUND = 400
+
+    @classmethod
+    def begin(cls, world):
+        world.serve_apart()
+
+    def test_nothing_is_lost_when_all_roles_are_killed_again_and_again(self):
+        customer = Customer(self.world, ["t"])
+        paths = ["/single", "/batch", "/failing"]
+        customer.endpoint("/single")
+        customer.endpoint("/batch", mode="batch", batch={"events_max": 50, "wait_max_ms": 300})
+        failing = customer.endpoint("/failing", retry={"attempts": 1})
+        self.world.receiver.answer("/failing", 500)
+        self.world.settle()
+        published = []
+        for _ in range(self.ROUNDS):
+            ids = [self.unique("e") for _ in range(self.EVENTS_PER_ROUND)]
+            published += ids
+            seen = len(self.world.receiver.got("/single"))
+            lines = [json.dumps({"tenant": "t", "id": i}).encode() for i in ids]
+            self.world.publish_to_kafka("order.created", lines)
+            # In the middle: some are delivered, not all.
+            wait_until("some are delivered", ARRIVE_S,
+                       lambda n=seen: len(self.world.receiver.got("/single")) > n + 20, 0.002)
+            for service in self.world.services:
+                service.kill()
+            for service in self.world.services:
+                service.reap()
+            for service in self.world.services:
+                service.start()
+            for service in self.world.services:
+                service.wait_ready()
+        self.world.wait_ids("/single", published)
+        self.world.wait_ids("/batch", published)
+
+        def dead():
+            rows = self.world.psql_admin(
+                "select convert_from(event_id, 'utf8'), count(*) from postrider.dead_letters "
+                "group by event_id")
+            counts = dict(row.split("|") for row in rows.splitlines())
+            return counts if len(counts) >= len(published) else None
+        letters = wait_until("all dead letters", ARRIVE_S, dead)
+        self.assertEqual(set(letters), set(published))
+        self.assertEqual(set(letters.values()), {"1"}, "a letter stands twice")
+        self.assertGreater(len(customer.letters(failing["id"])), 0)
+        message_ids = {}
+        for path in paths:
+            ids = self.world.receiver.event_ids(path)
+            self.assertEqual(set(ids), set(published))
+            print(f"{path}: {len(ids) - len(published)} repeats of {len(published)}", flush=True)
+            for delivery in self.world.receiver.got(path):
+                for message in delivery.messages():
+                    known = message_ids.setdefault((path, message["event_id"]), message["id"])
+                    self.assertEqual(known, message["id"], "a repeat has another id")
+
+
+class LogTest(SystemTest):
+    """Secrets and payloads where they must not be (OPS-05)."""
+
+    OPTIONS = {"POSTRIDER_LOG__LEVEL": "debug"}
+
+    def test_secrets_payloads_and_query_strings_stay_where_they_belong(self):
+        world, mark = self.world, self.unique("mark")
+        customer = Customer(world, ["t"])
+        made = []
+        for path, rule in (("/fine", 200), ("/broken", 500), ("/gone", 410)):
+            world.receiver.answer(path, rule)
+            made.append(customer.endpoint(
+                url=f"{world.receiver.url}{path}?token={mark}-query",
+                headers={"authorization": f"Bearer {mark}-header"},
+                retry={"attempts": 2, "first_delay_ms": 10}))
+        made.append(customer.endpoint(url=f"http://127.0.0.1:9/refused?token={mark}-query",
+                                      retry={"attempts": 2, "first_delay_ms": 10}))
+        rotated = customer.ok("POST", f"/v1/endpoints/{made[0]['id']}/rotate-secret",
+                              {})["secret"]
+        world.settle()
+        events = self.events(3, "t", data={"text": f"{mark}-payload"})
+        world.publish(events)
+        world.publish_to_kafka("order.created", [f"{mark}-payload".encode()], tenant="t")
+        world.wait_ids("/fine", self.ids(events))
+        letters = wait_until("the dead letters", ARRIVE_S, lambda: [
+            all_of for all_of in [customer.letters()] if len(all_of) == 9])[0]
+        polled = customer.ok("POST", "/v1/dead-letters/poll", {"limit": 1})["data"][0]
+        # Faults with what must not be told in them.
+        world.ask("POST", "/v1/endpoints", {"url": f"http://u:{mark}-password@h/"},
+                  key=customer.key)
+        world.ask("POST", "/v1/events", raw=f'{{"data": {mark}-payload'.encode(),
+                  key=world.publisher)
+        world.ask("GET", f"/v1/endpoints?token={mark}-query", key=customer.key)
+        world.ask("GET", f"/v1/nothing?token={mark}-query", key=f"pr_{mark}-key")
+
+        with open(world.env["POSTRIDER_SECRETS__KEY_FILE"]) as file:
+            master = file.read().strip().partition(":")[2]
+        keys = [world.operator, world.publisher, customer.key]
+        secret = [rotated, *(one["secret"] for one in made), master, polled["receipt"],
+                  f"{mark}-password", f"{mark}-key",
+                  *(key[len("pr_") + 13:] for key in keys),
+                  urllib.parse.urlsplit(world.url).password]
+        secret += [one[len("whsec_"):] for one in secret if one.startswith("whsec_")]
+        private = secret + [f"{mark}-payload", f"{mark}-query", f"{mark}-header"]
+
+        def holds_none(where, text, of):
+            for one in of:
+                self.assertNotIn(one, text, where)
+        # Every GET route, as each kind of key. A customer's own settings and payloads are its own.
+        api = world.ok("GET", "/openapi.json", key="none")
+        ids = {"customer": customer.id, "endpoint": made[0]["id"], "letter": letters[0]["id"],
+               "subscription": customer.ok("GET", "/v1/subscriptions")["data"][0]["id"],
+               "key": customer.key[3:15], "tenant": "t", "type": "order.created"}
+        asked = 0
+        for path, verbs in api["paths"].items():
+            if "get" not in verbs:
+                continue
+            real = re.sub(r"{(\w+)}", lambda found: ids.get(found.group(1), "x"), path)
+            answers = {}
+            for key in (*keys, "none"):
+                answer = world.ask("GET", real, key=key)
+                if answer.status == 429:  # Of the wrong keys.
+                    answer = wait_until("an answer", 10, lambda r=real, k=key: [
+                        a for a in [world.ask("GET", r, key=k)] if a.status != 429])[0]
+                answers[key] = answer.status
+                asked += answer.status == 200
+                holds_none(f"GET {real}", answer.text,
+                           secret if key == customer.key else private)
+            self.assertIn(200, answers.values(), f"GET {real}: {answers}")
+        self.assertGreater(asked, 10)
+        holds_none("/metrics", world.api.ask_probe("/metrics")[1], private)
+        holds_none("/readyz", world.api.ask_probe("/readyz")[1], private)
+        holds_none("config reference", world.run_ok("config", "reference"), private)
+        log = world.api.log_text()
+        self.assertIn("level=", log)
+        holds_none("the log", log, private)
+        # At rest only hashes and sealed bytes; the URL, headers and letters stand as they are.
+        tables = world.psql_admin("select quote_ident(schemaname) || '.' || quote_ident(tablename) "
+                                  "from pg_tables where schemaname = 'postrider'").splitlines()
+        self.assertGreater(len(tables), 6)
+        for table in tables:
+            rows = world.psql_admin(f"select * from {table}")
+            holds_none(table, rows, secret)
+            for one in secret:
+                holds_none(table, rows, [one.encode().hex()])
+                if one.startswith("whsec_"):
+                    raw = base64.b64decode(one[len("whsec_"):])
+                    holds_none(table, rows, [raw.hex()])
+        snapshot = (world.dir / "data-postrider0" / "snapshot").read_bytes()
+        for one in secret:
+            self.assertNotIn(one.encode(), snapshot)
+
+    def test_every_line_of_the_log_is_logfmt(self):
+        self.world.api.stop()
+        text = self.world.api.log_text()
+        value = r'(?:"(?:[^"\\\n]|\\.)*"|[^\s"=]*)'
+        line = re.compile(rf"time=\S+ level=(?:debug|info|warn|error) msg={value}"
+                          rf"(?: [\w.]+={value})*")
+        lines = text.splitlines()
+        self.assertGreater(len(lines), 5)
+        for one in lines:
+            self.assertTrue(line.fullmatch(one), one)
+        self.assertIn("msg=stopped", lines[-1])
+        self.world.api.start().wait_ready()
+
+
+if __name__ == "__main__":
+    unittest.main()
