@@ -49,6 +49,7 @@
 #include "migrations/runner.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/matching/matcher_role.h"
+#include "subscriptions/registry/endpoint_secrets.h"
 #include "subscriptions/registry/repository.h"
 #include "subscriptions/registry/snapshot_loader.h"
 
@@ -207,7 +208,8 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
   }
   AddOwnAddress(options.api.listen, &network);
   AddOwnAddress(options.probes_listen, &network);
-  for (const std::string* url : {&options.database.api_url, &options.database.reader_url}) {
+  for (const std::string* url : {&options.database.api_url, &options.database.indexer_url,
+                                 &options.database.reader_url}) {
     const absl::StatusOr<DatabaseUrl> parsed = DatabaseUrl::Parse(*url);
     if (parsed.ok()) AddOwnAddress(parsed->hosts, &network);
   }
@@ -383,6 +385,7 @@ class Service {
 
   absl::Status StartStreams(const std::shared_ptr<const subscriptions::Snapshot>& snapshot) {
     if (options_.Has("worker")) {
+      RETURN_IF_ERROR(CheckKeys(*snapshot));
       const delivery::WorkerParts parts{*log_, clock_, metrics_, *keys_, *resolver_};
       ASSIGN_OR_RETURN(worker_, delivery::WorkerRole::Start(
                                     parts, options_.worker, options_.kafka.prefix,
@@ -398,6 +401,21 @@ class Service {
                                      snapshot_options_.age_max));
     }
     return absl::OkStatus();
+  }
+
+  // With a key file that opens no secret at all, every message would end as a dead letter.
+  absl::Status CheckKeys(const subscriptions::Snapshot& snapshot) const {
+    absl::Status failure;
+    for (const auto& endpoint : snapshot.endpoints()) {
+      failure = subscriptions::OpenEndpointSecrets(*keys_, endpoint->customer, endpoint->id,
+                                                   endpoint->secrets_sealed)
+                    .status();
+      if (failure.ok()) return failure;
+    }
+    if (failure.ok()) return failure;
+    return absl::FailedPreconditionError(
+        absl::StrCat("option secrets.key_file: ", options_.key_file,
+                     " opens none of the secrets in the database: ", failure.message()));
   }
 
   // Ready: every role of this process is at work, with a snapshot that may be used.

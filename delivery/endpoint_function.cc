@@ -128,6 +128,10 @@ void EndpointFunction::SplitUntried(EndpointState& state) {
 void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   at_partition_end_ = false;
   absl::StatusOr<DispatchRecord> decoded = subscriptions::DecodeDispatchRecord(record.value);
+  if (absl::IsUnimplemented(decoded.status())) {
+    // Of a newer version: some other worker can read it, and it waits until this one is replaced.
+    return ctx.Fail(decoded.status());
+  }
   if (!decoded.ok() || record.key.size() != 16) {
     // Never written by a matcher: kept for inspection, and the stream goes on.
     program_.metrics().undecodable.Increment();
@@ -157,6 +161,12 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   EndpointState& state = StateOf(record.key);
   Add(state, std::move(message));
   Schedule(state);
+}
+
+void EndpointFunction::OnSkipped(TaskContext&, const LogRecord& record) {
+  const absl::StatusOr<DispatchRecord> decoded =
+      subscriptions::DecodeDispatchRecord(record.value);
+  if (decoded.ok()) static_cast<void>(recent_.SeenBefore(decoded->identity.Digest(), record.offset));
 }
 
 void EndpointFunction::Add(EndpointState& state, std::unique_ptr<Message> message) {

@@ -49,6 +49,7 @@ class EndpointFunction final : public KeyedProcessFunction {
 
   absl::Status Open(TaskContext& ctx) override;
   void OnElement(TaskContext& ctx, const LogRecord& record) override;
+  void OnSkipped(TaskContext& ctx, const LogRecord& record) override;
   void OnTimer(TaskContext& ctx, absl::string_view key, uint32_t tag, MonotonicTime time) override;
   void OnPartitionEnd(TaskContext& ctx, int64_t next) override;
   void OnRoom(TaskContext& ctx) override;

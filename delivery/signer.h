@@ -9,6 +9,7 @@
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/crypto/mac.h"
+#include "subscriptions/registry/endpoint_secrets.h"
 
 namespace postrider::delivery {
 
@@ -21,7 +22,7 @@ absl::StatusOr<std::string> DecodeSecret(absl::string_view text);
 // Threads: owned by one shard. Bounds: at most kSecretsMax.
 class SecretSet {
  public:
-  static constexpr size_t kSecretsMax = 4;
+  static constexpr size_t kSecretsMax = subscriptions::kEndpointSecretsMax;
 
   // `secret`: the decoded bytes. Newest first. False: kSecretsMax are there already.
   [[nodiscard]] bool Add(absl::string_view secret, absl::optional<WallTime> expires = {});

@@ -76,7 +76,8 @@ class KeyedProcessFunction {
   virtual void OnRoom(TaskContext& ctx) = 0;
   // MayAct() has become true (again), at the first start too.
   virtual void OnResume(TaskContext& ctx) = 0;
-  // The shard has just reached its bounds; the function may give up records by its own rules.
+  // The shard has reached its bounds, told again each second while it is full; the function may give
+  // up records by its own rules.
   virtual void OnPressure(TaskContext& ctx) = 0;
   // kHandover: the partition is to be given back; start nothing, MayAct() is false. If it comes
   // straight back, OnResume() follows. kShutdown: the process stops for good; open work should be

@@ -167,6 +167,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   void Read();
   bool AtLeast(int64_t denominator, int64_t numerator) const;
   void CheckPressure();
+  void TellOfPressure();
   void UpdateWatch();
 
   // Giving back.
@@ -700,13 +701,17 @@ bool ShardImpl::AtLeast(int64_t denominator, int64_t numerator) const {
          reaches(tracked_, options_.tracked_records_max);
 }
 
+void ShardImpl::TellOfPressure() {
+  for (auto& [tp, task] : tasks_) {
+    if (task->running()) task->function().OnPressure(*task);
+  }
+}
+
 void ShardImpl::CheckPressure() {
   if (!full_ && AtLeast(1, 1)) {
     full_ = true;
     full_since_ = Now();
-    for (auto& [tp, task] : tasks_) {
-      if (task->running()) task->function().OnPressure(*task);
-    }
+    TellOfPressure();
     return;
   }
   if (!full_ || pending_records_ > options_.pending_records_max / 2 ||
@@ -898,6 +903,8 @@ void ShardImpl::Reopen(Task& task) {
 // ---- Once a second ----
 
 void ShardImpl::EverySecond(MonotonicTime now) {
+  // What could not be given up when the shard filled up may be by now.
+  if (full_) TellOfPressure();
   const double elapsed = Seconds(now - last_second_);
   last_second_ = now;
   metrics_.busy_ratio.Set(Seconds(loop_.busy_time() - last_busy_) / elapsed);

@@ -12,6 +12,8 @@ namespace postrider::subscriptions {
 namespace {
 
 constexpr uint8_t kVersion = 1;
+// Versions up to this one are taken for those of a later program, all others for damage.
+constexpr uint8_t kVersionPlausible = kVersion + 8;
 constexpr absl::string_view kMessagePrefix = "msg_";
 
 IdBytes FirstHalf(const Sha256Digest& digest) {
@@ -115,6 +117,10 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes) {
   ByteReader in(bytes);
   const uint8_t version = in.U8();
   if (!in.ok()) return Unreadable("empty");
+  if (version > kVersion && version <= kVersionPlausible) {
+    return absl::UnimplementedError(absl::StrCat("dispatch record: version ", version,
+                                                 ", this program reads ", kVersion));
+  }
   if (version != kVersion) {
     return Unreadable(absl::StrCat("version ", version, ", this reads ", kVersion));
   }

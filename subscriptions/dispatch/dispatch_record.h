@@ -57,7 +57,8 @@ std::string FormatMessageId(const IdBytes& id);
 
 // A version byte, the fields, the data last (equal payloads of a fan-out then lie side by side).
 std::string EncodeDispatchRecord(const DispatchRecord& record);
-// kDataLoss for anything that Encode would not have written, or of a newer version.
+// kUnimplemented: of a newer version, which a newer program reads. kDataLoss: anything else that Encode
+// would not have written.
 absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes);
 
 // `<prefix>dispatch.<pool>` with a partition per key group and no time limit: its owner trims it.

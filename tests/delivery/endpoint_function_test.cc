@@ -590,6 +590,34 @@ TEST_F(EndpointFunctionTest, KeepsADamagedRecordForInspectionAndGoesOn) {
   EXPECT_TRUE(ctx_.IsCompleted(0));
 }
 
+TEST_F(EndpointFunctionTest, ARecordOfANewerVersionWaitsForAWorkerThatReadsIt) {
+  Publish();
+  Start();
+  OwnedRecord newer;
+  newer.key = std::string(endpoint_.view());
+  newer.value = subscriptions::EncodeDispatchRecord(MakeRecord(1));
+  (*newer.value)[0] = 2;
+  function_->OnElement(ctx_, newer.View());
+  EXPECT_TRUE(ctx_.failure().has_value());
+  EXPECT_TRUE(ctx_.emitted().empty());
+  EXPECT_FALSE(ctx_.IsCompleted(0));
+}
+
+TEST_F(EndpointFunctionTest, DropsARepeatOfWhatAPredecessorHadCompleted) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  OwnedRecord done;
+  done.key = std::string(endpoint_.view());
+  done.value = subscriptions::EncodeDispatchRecord(MakeRecord(1));
+  function_->OnSkipped(ctx_, done.View());
+  next_offset_ = 1;
+  Deliver(1, 1);
+  Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+  EXPECT_TRUE(ctx_.IsCompleted(1));
+}
+
 TEST_F(EndpointFunctionTest, EndpointsTakeTurns) {
   settings_.mode = EndpointMode::kStreaming;
   settings_.window_max = 8;
