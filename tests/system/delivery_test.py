@@ -110,6 +110,19 @@ class DeliveryTest(SystemTest):
         self.assertEqual(messages[by_header]["data"], [1, 2])
         self.assertIsNone(messages[by_header]["department"])
 
+    def test_delivers_the_first_events_of_a_type_that_has_no_topic_yet(self):
+        customer, path = self.customer(), self.path()
+        customer.endpoint(path)
+        event_type = self.unique("new").replace("-", ".")
+        self.world.ok("PUT", f"/v1/event-types/{event_type}", {})
+        self.world.settle()
+        # They are written before the matcher has found the topic.
+        events = self.events(3, self.tenant, event_type)
+        for event in events:
+            self.world.publish(event)
+        self.world.wait_ids(path, self.ids(events))
+        self.assertEqual(sorted(self.receiver.event_ids(path)), sorted(self.ids(events)))
+
     def test_sends_a_batch_when_it_is_full_and_when_its_time_is_over(self):
         customer, full, late = self.customer(), self.path(), self.path()
         by_count = customer.endpoint(full, mode="batch",
@@ -461,6 +474,27 @@ class DeliveryTest(SystemTest):
             "postrider_delivery_refused_total") == withheld + 1)
         self.assertEqual(len(self.receiver.got(path)), 1)
         self.assertEqual(customer.letters(endpoint["id"]), [])
+
+
+class FirstTopicTest(SystemTest):
+    """An installation that has no source topic yet."""
+
+    @classmethod
+    def begin(cls, world):
+        world.migrate()
+        world.api = world.service().start().wait_probes()
+        wait_until("the API listens", ARRIVE_S, lambda: world.api.port_of("api"), 0.02)
+        world.api.api_port = world.api.port_of("api")
+        world.register_types(["order.created"])
+
+    def test_delivers_the_first_event_of_all(self):
+        customer = Customer(self.world, ["t"])
+        customer.endpoint("/first")
+        self.world.settle()
+        events = self.events(2, "t")
+        self.world.publish(events)
+        self.world.wait_ids("/first", self.ids(events))
+        self.world.api.wait_ready()
 
 
 if __name__ == "__main__":
