@@ -1,0 +1,288 @@
+#include "core/state/rocksdb_store.h"
+
+#include <rocksdb/cache.h>
+#include <rocksdb/db.h>
+#include <rocksdb/env.h>
+#include <rocksdb/filter_policy.h>
+#include <rocksdb/iterator.h>
+#include <rocksdb/options.h>
+#include <rocksdb/perf_context.h>
+#include <rocksdb/slice.h>
+#include <rocksdb/status.h>
+#include <rocksdb/table.h>
+#include <rocksdb/write_batch.h>
+#include <rocksdb/write_buffer_manager.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/state/internal/state_directory.h"
+
+namespace postrider {
+namespace {
+
+// How many bytes are written between two looks at the size of the store.
+constexpr uint64_t kSizeCheckBytes = 1 << 20;
+constexpr size_t kMemtableBytes = 16 << 20;
+// Small, for each store has at least one from its first write on.
+constexpr size_t kArenaBlockBytes = 256 << 10;
+constexpr int kOpenFilesMax = 48;
+constexpr int kBloomBitsPerKey = 10;
+
+class Shared final : public RocksdbShared {
+ public:
+  explicit Shared(const RocksdbSharedOptions& options)
+      : cache_(rocksdb::NewLRUCache(options.memory_bytes)),
+        memtables_(
+            std::make_shared<rocksdb::WriteBufferManager>(options.memory_bytes / 2, cache_)) {
+    rocksdb::Env* env = rocksdb::Env::Default();
+    const int threads = std::clamp(options.background_threads, 1, 16);
+    env->SetBackgroundThreads(threads, rocksdb::Env::Priority::LOW);
+    env->SetBackgroundThreads(1, rocksdb::Env::Priority::HIGH);
+
+    rocksdb::BlockBasedTableOptions table;
+    table.block_cache = cache_;
+    table.cache_index_and_filter_blocks = true;
+    table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(kBloomBitsPerKey, false));
+    options_.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
+    options_.env = env;
+    options_.create_if_missing = true;
+    options_.error_if_exists = true;
+    options_.write_buffer_manager = memtables_;
+    options_.write_buffer_size = kMemtableBytes;
+    options_.arena_block_size = kArenaBlockBytes;
+    options_.max_write_buffer_number = 4;
+    options_.max_background_jobs = threads + 1;
+    options_.max_open_files = kOpenFilesMax;
+    options_.compression = rocksdb::kLZ4Compression;
+    options_.level_compaction_dynamic_level_bytes = true;
+    // Compactions that fall behind cost reads and disk, which have bounds of their own; they never
+    // hold up a write.
+    options_.level0_slowdown_writes_trigger = 200;
+    options_.level0_stop_writes_trigger = 400;
+    options_.soft_pending_compaction_bytes_limit = 0;
+    options_.hard_pending_compaction_bytes_limit = 0;
+    options_.avoid_flush_during_shutdown = true;
+    options_.info_log_level = rocksdb::InfoLogLevel::FATAL_LEVEL;
+    options_.keep_log_file_num = 1;
+    options_.stats_dump_period_sec = 0;
+    options_.stats_persist_period_sec = 0;
+  }
+
+  uint64_t memory_bytes() const override { return cache_->GetUsage(); }
+  const rocksdb::Options& options() const { return options_; }
+  // Memtables have taken the blocks' half too: flushes cannot follow the writes.
+  bool flushes_behind() const {
+    return memtables_->memory_usage() >= 2 * memtables_->buffer_size();
+  }
+
+ private:
+  const std::shared_ptr<rocksdb::Cache> cache_;
+  const std::shared_ptr<rocksdb::WriteBufferManager> memtables_;
+  rocksdb::Options options_;
+};
+
+rocksdb::Slice ToSlice(absl::string_view text) { return rocksdb::Slice(text.data(), text.size()); }
+absl::string_view ToView(const rocksdb::Slice& slice) {
+  return absl::string_view(slice.data(), slice.size());
+}
+
+absl::Status ToStatus(absl::string_view what, const rocksdb::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  const std::string text = absl::StrCat("state: ", what, ": ", status.ToString());
+  // Incomplete: the write would have had to wait for a flush.
+  if (status.IsIncomplete() || status.IsNoSpace() || status.IsBusy() || status.IsTryAgain()) {
+    return absl::ResourceExhaustedError(text);
+  }
+  return absl::DataLossError(text);
+}
+
+class RocksdbStore final : public StateStore {
+ public:
+  RocksdbStore(Shared& shared, const RocksdbStoreOptions& options,
+               std::unique_ptr<internal::StateDirectory> directory)
+      : shared_(shared), options_(options), directory_(std::move(directory)) {
+    write_options_.disableWAL = true;
+    write_options_.no_slowdown = true;
+  }
+  ~RocksdbStore() override {
+    Close();
+    // The next owner wipes it too: this only gives the space back earlier.
+    directory_->Wipe().IgnoreError();
+  }
+
+  absl::Status Open() {
+    RETURN_IF_ERROR(directory_->Wipe());
+    rocksdb::DB* db = nullptr;
+    const rocksdb::Status opened =
+        rocksdb::DB::Open(shared_.options(), directory_->database(), &db);
+    if (!opened.ok()) {
+      return absl::UnavailableError(absl::StrCat("state: open: ", opened.ToString()));
+    }
+    db_.reset(db);
+    return absl::OkStatus();
+  }
+
+  absl::Status Apply(const StateBatch& batch) override {
+    if (db_ == nullptr) return Closed();
+    if (full_ && batch.put_bytes() > 0) {
+      LookAtSize();
+      if (full_) {
+        return absl::ResourceExhaustedError(absl::StrCat(
+            "state: the RocksDB store is at its bound of ", options_.bytes_max, " bytes"));
+      }
+    }
+    if (shared_.flushes_behind()) {
+      return absl::ResourceExhaustedError("state: flushes to the disk are behind the writes");
+    }
+    write_batch_.Clear();
+    rocksdb::Status status;
+    batch.ForEach([&](StateBatch::Kind kind, absl::string_view key, absl::string_view value) {
+      if (!status.ok()) return;
+      switch (kind) {
+        case StateBatch::Kind::kPut:
+          status = write_batch_.Put(ToSlice(key), ToSlice(value));
+          break;
+        case StateBatch::Kind::kDelete:
+          status = write_batch_.Delete(ToSlice(key));
+          break;
+        case StateBatch::Kind::kDeletePrefix: {
+          const std::string end = PrefixEnd(key);
+          POSTRIDER_CHECK(!end.empty());
+          status = write_batch_.DeleteRange(ToSlice(key), rocksdb::Slice(end));
+          break;
+        }
+      }
+    });
+    if (status.ok()) status = db_->Write(write_options_, &write_batch_);
+    if (!status.ok()) return ToStatus("write", status);
+    written_since_look_ += batch.bytes();
+    if (written_since_look_ >= std::min(kSizeCheckBytes, options_.bytes_max / 4)) LookAtSize();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> Get(absl::string_view key, std::string& value) const override {
+    if (db_ == nullptr) return Closed();
+    rocksdb::PinnableSlice found;
+    const rocksdb::Status status =
+        db_->Get(read_options_, db_->DefaultColumnFamily(), ToSlice(key), &found);
+    if (status.IsNotFound()) return false;
+    if (!status.ok()) return ToReadStatus("get", status);
+    value.assign(found.data(), found.size());
+    return true;
+  }
+
+  absl::StatusOr<ScanEnd> Scan(StateRange& range, absl::string_view from, const ScanLimits& limits,
+                               Visitor visit) const override {
+    if (db_ == nullptr) return Closed();
+    const bool from_head = from <= range.head();
+    const std::string start(from_head ? range.head() : from);
+    const std::string range_end(range.end());
+    const rocksdb::Slice lower(start);
+    const rocksdb::Slice upper(range_end);
+    rocksdb::ReadOptions options = read_options_;
+    options.iterate_lower_bound = &lower;
+    options.iterate_upper_bound = &upper;
+    const uint64_t skipped_before = rocksdb::get_perf_context()->internal_delete_skipped_count;
+    const std::unique_ptr<rocksdb::Iterator> entry(db_->NewIterator(options));
+    ScanEnd end = ScanEnd::kRangeEnd;
+    size_t keys = 0;
+    size_t bytes = 0;
+    for (entry->Seek(lower); entry->Valid(); entry->Next()) {
+      if (keys == 0 && from_head) range.MoveHead(ToView(entry->key()));
+      const size_t entry_bytes = entry->key().size() + entry->value().size();
+      if (keys >= limits.keys_max || (keys > 0 && bytes + entry_bytes > limits.bytes_max)) {
+        end = ScanEnd::kLimit;
+        break;
+      }
+      ++keys;
+      bytes += entry_bytes;
+      if (!visit(ToView(entry->key()), ToView(entry->value()))) {
+        end = ScanEnd::kLimit;
+        break;
+      }
+    }
+    tombstones_skipped_ +=
+        rocksdb::get_perf_context()->internal_delete_skipped_count - skipped_before;
+    if (!entry->status().ok()) return ToReadStatus("scan", entry->status());
+    return end;
+  }
+
+  absl::Status Clear() override {
+    Close();
+    absl::Status opened = Open();
+    if (opened.ok()) return opened;
+    return absl::DataLossError(opened.message());
+  }
+
+  StoreFigures figures() const override {
+    StoreFigures figures;
+    figures.tombstones_skipped = tombstones_skipped_;
+    if (db_ == nullptr) return figures;
+    figures.memory_bytes = Property(rocksdb::DB::Properties::kSizeAllMemTables);
+    figures.disk_bytes = Property(rocksdb::DB::Properties::kTotalSstFilesSize);
+    figures.keys = Property(rocksdb::DB::Properties::kEstimateNumKeys);
+    return figures;
+  }
+
+ private:
+  static absl::Status Closed() { return absl::DataLossError("state: the store is closed"); }
+  // A read never says that something is full.
+  static absl::Status ToReadStatus(absl::string_view what, const rocksdb::Status& status) {
+    return absl::DataLossError(absl::StrCat("state: ", what, ": ", status.ToString()));
+  }
+  void Close() {
+    db_.reset();
+    full_ = false;
+    written_since_look_ = 0;
+  }
+  uint64_t Property(const std::string& name) const {
+    uint64_t value = 0;
+    return db_->GetIntProperty(name, &value) ? value : 0;
+  }
+  void LookAtSize() {
+    written_since_look_ = 0;
+    full_ = Property(rocksdb::DB::Properties::kCurSizeAllMemTables) +
+                Property(rocksdb::DB::Properties::kLiveSstFilesSize) >=
+            options_.bytes_max;
+  }
+
+  Shared& shared_;
+  const RocksdbStoreOptions options_;
+  const std::unique_ptr<internal::StateDirectory> directory_;
+  std::unique_ptr<rocksdb::DB> db_;
+  rocksdb::WriteOptions write_options_;
+  rocksdb::ReadOptions read_options_;
+  rocksdb::WriteBatch write_batch_;
+  uint64_t written_since_look_ = 0;
+  bool full_ = false;
+  mutable uint64_t tombstones_skipped_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<RocksdbShared> RocksdbShared::Create(const RocksdbSharedOptions& options) {
+  return std::make_unique<Shared>(options);
+}
+
+absl::StatusOr<std::unique_ptr<StateStore>> OpenRocksdbStore(RocksdbShared& shared,
+                                                             const RocksdbStoreOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<internal::StateDirectory> directory,
+                   internal::StateDirectory::Acquire(options.directory));
+  auto store =
+      std::make_unique<RocksdbStore>(static_cast<Shared&>(shared), options, std::move(directory));
+  RETURN_IF_ERROR(store->Open());
+  return std::unique_ptr<StateStore>(std::move(store));
+}
+
+}  // namespace postrider

@@ -1,0 +1,75 @@
+#include "core/state/internal/state_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+
+namespace postrider::internal {
+namespace {
+
+constexpr char kLockName[] = "postrider.lock";
+
+absl::Status Unavailable(const std::string& path, const std::error_code& error) {
+  return absl::UnavailableError(absl::StrCat("state: directory ", path, ": ", error.message()));
+}
+
+absl::Status CheckOurs(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path + "/" + kLockName, error)) return absl::OkStatus();
+  const bool empty = std::filesystem::is_empty(path, error);
+  if (error) return Unavailable(path, error);
+  if (empty) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("state: directory ", path, " holds files that are not ours; it is not wiped"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Acquire(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directory(path, error);
+  if (error) return Unavailable(path, error);
+  RETURN_IF_ERROR(CheckOurs(path));
+  const std::string lock = path + "/" + kLockName;
+  const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Unavailable(path, std::error_code(errno, std::generic_category()));
+  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    const int fault = errno;
+    close(fd);
+    if (fault != EWOULDBLOCK) {
+      return Unavailable(path, std::error_code(fault, std::generic_category()));
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat("state: directory ", path, " is owned by another running process or store"));
+  }
+  return std::unique_ptr<StateDirectory>(new StateDirectory(path, fd));
+}
+
+StateDirectory::~StateDirectory() { close(lock_fd_); }
+
+absl::Status StateDirectory::Wipe() const {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(path_, error);
+  if (error) return Unavailable(path_, error);
+  for (; entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    if (error) return Unavailable(path_, error);
+    if (entries->path().filename() == kLockName) continue;
+    std::filesystem::remove_all(entries->path(), error);
+    if (error) return Unavailable(path_, error);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace postrider::internal

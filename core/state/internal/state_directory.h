@@ -1,0 +1,34 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace postrider::internal {
+
+// A directory that one store of one running process owns: held by a lock on a file in it, which
+// the system lets go when the process ends in whatever way.
+class StateDirectory {
+ public:
+  // kFailedPrecondition: somebody holds it, or it is neither empty nor one of ours; nothing was
+  // touched. kUnavailable: it cannot be made or read.
+  static absl::StatusOr<std::unique_ptr<StateDirectory>> Acquire(const std::string& path);
+  ~StateDirectory();
+  StateDirectory(const StateDirectory&) = delete;
+  StateDirectory& operator=(const StateDirectory&) = delete;
+
+  // Removes everything in it but the lock.
+  absl::Status Wipe() const;
+  // Where the database goes.
+  std::string database() const { return path_ + "/db"; }
+
+ private:
+  StateDirectory(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}
+
+  const std::string path_;
+  const int lock_fd_;
+};
+
+}  // namespace postrider::internal
