@@ -3,7 +3,7 @@ receiver that answers as told, and waiting for conditions.
 
 The servers are those of tests/run, which exports where they are; CMakeLists.txt says where the
 binaries are. Every test class has a World; when a test fails, the ends of its logs are shown and
-its directory stays."""
+its directory stays, in system-runs beside the binary."""
 import base64
 import http.client
 import http.server
@@ -346,7 +346,9 @@ class World:
         self.stack = stage.Stack(None)
         self.services = []
         self.receiver = Receiver()
-        self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"postrider-{name}-"))
+        runs = pathlib.Path(self.postrider_binary).parent / "system-runs"
+        runs.mkdir(exist_ok=True)
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix=f"{name}-", dir=runs))
         run = time.strftime("%H%M%S") + secrets.token_hex(3)
         self.database = f"system_{run}"
         self.stack.psql(owner, f"create database {self.database}")
