@@ -69,7 +69,7 @@ void List(CallPtr call) {
                        JsonValue rows = JsonValue::MakeArray();
                        for (const Letter& letter : letters) rows.Append(ToJson(letter));
                        const std::string next =
-                           letters.size() < limit ? "" : letters.back().id.ToString();
+                           dlq::MoreMayFollow(letters, limit) ? letters.back().id.ToString() : "";
                        call->Commit(query.Answer(std::move(rows), next));
                      }));
   });

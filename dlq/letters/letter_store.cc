@@ -175,8 +175,11 @@ void ListLetters(Transaction& tx, CustomerId customer, const LetterFilter& filte
                  LettersDone<std::vector<Letter>> done) {
   std::vector<SqlParam> params = BaseParams(customer);
   params.push_back(SqlParam::Int(static_cast<int64_t>(limit)));
-  std::string sql =
-      absl::StrCat("SELECT ", Columns(), " FROM postrider.dead_letters l WHERE ", kVisible);
+  // The sizes are known without reading the data.
+  std::string sql = absl::StrCat(
+      "WITH page AS (SELECT l.day, l.id, octet_length(l.data) AS bytes"
+      " FROM postrider.dead_letters l WHERE ",
+      kVisible);
   if (filter.endpoint) {
     params.push_back(SqlParam::Uuid(filter.endpoint->bytes()));
     absl::StrAppend(&sql, " AND l.endpoint_id = $", params.size(), "::uuid");
@@ -190,12 +193,26 @@ void ListLetters(Transaction& tx, CustomerId customer, const LetterFilter& filte
     absl::StrAppend(&sql, " AND l.id < $", params.size(),
                     "::uuid AND l.day <= postrider.letter_day($", params.size(), "::uuid)");
   }
-  absl::StrAppend(&sql, " ORDER BY l.id DESC LIMIT $3::bigint");
+  params.push_back(SqlParam::Int(kLetterPageBytesMax));
+  absl::StrAppend(&sql,
+                  " ORDER BY l.id DESC LIMIT $3::bigint), sized AS (SELECT day, id,"
+                  " sum(bytes) OVER (ORDER BY id DESC) - bytes AS bytes_before FROM page)"
+                  " SELECT ",
+                  Columns(),
+                  " FROM sized s JOIN postrider.dead_letters l ON l.day = s.day AND l.id = s.id"
+                  " WHERE l.customer_id = $1::uuid AND s.bytes_before < $",
+                  params.size(), "::bigint ORDER BY l.id DESC");
   tx.Query({std::move(sql), std::move(params)},
            [done = std::move(done)](absl::StatusOr<QueryResult> result) mutable {
              if (!result.ok()) return std::move(done)(result.status());
              std::move(done)(ReadLetters(*result));
            });
+}
+
+bool MoreMayFollow(const std::vector<Letter>& page, size_t limit) {
+  size_t bytes = 0;
+  for (const Letter& letter : page) bytes += letter.data.size();
+  return page.size() >= limit || bytes >= static_cast<size_t>(kLetterPageBytesMax);
 }
 
 void GetLetter(Transaction& tx, CustomerId customer, LetterId id, LettersDone<Letter> done) {
@@ -233,23 +250,27 @@ void PollLetters(Transaction& tx, CustomerId customer, absl::optional<EndpointId
   params.push_back(SqlParam::Int(static_cast<int64_t>(limit)));
   params.push_back(SqlParam::Int(lease.count()));
   params.push_back(SqlParam::TextArray(hashes));
+  params.push_back(SqlParam::Int(kLetterPageBytesMax));
   std::string only;
   if (endpoint) {
     params.push_back(SqlParam::Uuid(endpoint->bytes()));
-    only = " AND l.endpoint_id = $6::uuid";
+    only = " AND l.endpoint_id = $7::uuid";
   }
   Statement statement{
       absl::StrCat(
-          "WITH due AS (SELECT l.day, l.id, l.available_at FROM postrider.dead_letters l WHERE ",
+          "WITH due AS (SELECT l.day, l.id, l.available_at, octet_length(l.data) AS bytes FROM "
+          "postrider.dead_letters l WHERE ",
           kVisible, only,
           " AND l.state IN ('open', 'leased') AND l.available_at <= now()"
           " ORDER BY l.available_at, l.id LIMIT $3::bigint FOR UPDATE OF l SKIP LOCKED),"
           " numbered AS (SELECT day, id,"
-          " row_number() OVER (ORDER BY available_at, id) AS number FROM due)"
+          " row_number() OVER (ORDER BY available_at, id) AS number,"
+          " sum(bytes) OVER (ORDER BY available_at, id) - bytes AS bytes_before FROM due)"
           " UPDATE postrider.dead_letters l SET state = 'leased', leases = l.leases + 1,"
           " available_at = now() + make_interval(secs => $4::bigint), updated_at = now(),"
           " receipt_sha256 = decode(($5::text[])[n.number], 'hex')"
           " FROM numbered n WHERE l.day = n.day AND l.id = n.id AND l.customer_id = $1::uuid"
+          " AND n.bytes_before < $6::bigint"
           " RETURNING n.number, ",
           Columns()),
       std::move(params)};

@@ -24,6 +24,9 @@ namespace postrider::dlq {
 inline constexpr std::chrono::hours kLetterRetention{24 * 14};
 inline constexpr size_t kLetterPageMax = 1000;
 inline constexpr size_t kPollMax = 100;
+// A page or a poll ends with the letter that brings the sum of their `data` to this, so that no
+// answer outgrows the memory of who makes it: an event may have half a megabyte.
+inline constexpr int64_t kLetterPageBytesMax = 4 << 20;
 inline constexpr std::chrono::seconds kLeaseLeast{30};
 inline constexpr std::chrono::seconds kLeaseMost{3600};
 inline constexpr std::chrono::seconds kNackDelayMost{86'400};
@@ -70,15 +73,18 @@ template <typename T>
 using LettersDone = absl::AnyInvocable<void(absl::StatusOr<T>) &&>;
 using LetterDone = absl::AnyInvocable<void(absl::Status) &&>;
 
-// The newest first; at most `limit` (1 .. kLetterPageMax).
+// The newest first; at most `limit` (1 .. kLetterPageMax), fewer at kLetterPageBytesMax:
+// MoreMayFollow() tells.
 void ListLetters(Transaction& tx, subscriptions::CustomerId customer, const LetterFilter& filter,
                  size_t limit, LettersDone<std::vector<Letter>> done);
 void GetLetter(Transaction& tx, subscriptions::CustomerId customer, subscriptions::LetterId id,
                LettersDone<Letter> done);
+// Whether there may be older letters than those of a page that was asked for with `limit`.
+bool MoreMayFollow(const std::vector<Letter>& page, size_t limit);
 // Leases letters that are open, or whose lease has run out, those first that have been available
 // the longest (one that was given back goes behind the others), then the oldest; at most `limit` (1
-// .. kPollMax). Two polls at once never get the same letter. `lease` within kLeaseLeast ..
-// kLeaseMost.
+// .. kPollMax), fewer at kLetterPageBytesMax. Two polls at once never get the same letter. `lease`
+// within kLeaseLeast .. kLeaseMost.
 void PollLetters(Transaction& tx, subscriptions::CustomerId customer,
                  absl::optional<subscriptions::EndpointId> endpoint, size_t limit,
                  std::chrono::seconds lease, LettersDone<std::vector<LeasedLetter>> done);

@@ -235,6 +235,33 @@ TEST_F(LetterStoreTest, ListsTheNewestFirstAndEachOnceWhateverThePage) {
   }
 }
 
+TEST_F(LetterStoreTest, APageAndAPollEndWhenTheirDataAreManyBytes) {
+  const size_t each = static_cast<size_t>(kLetterPageBytesMax) / 4;
+  for (int number = 1; number <= 9; ++number) {
+    Add(number, {}, [each](DeadLetterRecord& letter) {
+      letter.data = absl::StrCat("\"", std::string(each - 2, 'x'), "\"");
+    });
+  }
+  std::vector<std::string> seen;
+  LetterFilter filter;
+  for (const size_t want : {4U, 4U, 1U}) {
+    ASSERT_OK_AND_ASSIGN(const std::vector<Letter> page, List(filter, 1'000));
+    ASSERT_EQ(page.size(), want);
+    for (const Letter& letter : page) seen.push_back(letter.event_id);
+    filter.before = page.back().id;
+    EXPECT_EQ(MoreMayFollow(page, 1'000), want == 4);
+  }
+  EXPECT_EQ(seen, (std::vector<std::string>{"e9", "e8", "e7", "e6", "e5", "e4", "e3", "e2", "e1"}));
+  std::vector<std::string> polled;
+  for (const size_t want : {4U, 4U, 1U, 0U}) {
+    const std::vector<LeasedLetter> leased = Poll(100);
+    ASSERT_EQ(leased.size(), want);
+    for (const LeasedLetter& one : leased) polled.push_back(one.letter.event_id);
+  }
+  EXPECT_EQ(polled,
+            (std::vector<std::string>{"e1", "e2", "e3", "e4", "e5", "e6", "e7", "e8", "e9"}));
+}
+
 TEST_F(LetterStoreTest, FiltersByEndpointAndState) {
   const EndpointId other = NewId<EndpointId>(clock_);
   Add(1);
