@@ -26,7 +26,6 @@ namespace {
 using subscriptions::FieldFaults;
 
 constexpr size_t kEventsMost = 1'000;
-constexpr size_t kFaultsShown = 100;
 
 // One event of the request, as it will be appended.
 struct NewEvent {
@@ -132,10 +131,7 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
     call->api.loop.CancelTimer(deadline);
     call->Answer(std::move(response));
   }
-  void Fail(FieldFaults faults) {
-    if (faults.size() > kFaultsShown) faults.resize(kFaultsShown);
-    Answer(ProblemFromFaults(faults));
-  }
+  void Fail(const FieldFaults& faults) { Answer(ProblemFromFaults(faults)); }
   Response NotAcknowledged() const {
     return ProblemRetry(503,
                         "Not every event was acknowledged. Some or all of them may have been "
@@ -184,7 +180,7 @@ void Publishing::Start() {
     if (event.time.empty()) event.time = FormatRfc3339(call->api.clock.Wall());
   }
   call->request.body.clear();
-  if (!faults.empty()) return Fail(std::move(faults));
+  if (!faults.empty()) return Fail(faults);
   const Principal& principal = call->request.principal;
   const absl::flat_hash_set<std::string> tenants(principal.tenants.begin(),
                                                  principal.tenants.end());
@@ -202,7 +198,7 @@ void Publishing::Start() {
       faults.push_back({event.pointer + "/type", std::string(topic.status().message())});
     }
   }
-  if (!faults.empty()) return Fail(std::move(faults));
+  if (!faults.empty()) return Fail(faults);
   deadline = call->api.loop.CallAfter(
       publisher.options().answer_within,
       [self = shared_from_this()] { self->Answer(self->NotAcknowledged()); });
@@ -224,7 +220,7 @@ void Publishing::FindTypes() {
             faults.push_back({event.pointer + "/type", "is no registered event type"});
           }
         }
-        if (!faults.empty()) return self->Fail(std::move(faults));
+        if (!faults.empty()) return self->Fail(faults);
         self->FindTopics();
       });
 }
@@ -250,7 +246,7 @@ void Publishing::FindTopics() {
                                 absl::StrCat("has no topic: create ", event.topic,
                                              " in Kafka, or switch api.create_topics on")});
             }
-            return self->Fail(std::move(faults));
+            return self->Fail(faults);
           }
           if (!self->failure.ok()) return self->Answer(ProblemFromStatus(self->failure));
           self->AppendAll();

@@ -11,6 +11,8 @@ namespace postrider::api {
 namespace {
 
 constexpr std::chrono::seconds kRetryAfter{1};
+// A body of a megabyte can have a hundred thousand faults; nobody reads more than some.
+constexpr size_t kFaultsShownMax = 100;
 
 Response Make(int status, absl::string_view detail, JsonValue errors) {
   JsonValue document = JsonValue::MakeObject({{"type", "about:blank"},
@@ -29,6 +31,7 @@ Response WithErrors(const subscriptions::FieldFaults& faults, absl::string_view 
                     absl::string_view key) {
   JsonValue errors = JsonValue::MakeArray();
   for (const subscriptions::FieldFault& fault : faults) {
+    if (errors.array()->size() == kFaultsShownMax) break;
     errors.Append(JsonValue::MakeObject({{key, fault.pointer}, {"detail", fault.detail}}));
   }
   return Make(422, detail, std::move(errors));

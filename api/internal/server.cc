@@ -361,6 +361,17 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
   const bool chunked = parser.chunked();
   const uint64_t content_length = parser.content_length().value_or(0);
   const bool has_body = chunked || content_length > 0;
+  // Where the body ends would be a guess, and what follows it another request to somebody else's
+  // eyes: a proxy in front may guess otherwise.
+  if (const size_t codings = head.count(http::field::transfer_encoding);
+      codings > 1 ||
+      (codings == 1 &&
+       (version == 10 ||
+        !absl::EqualsIgnoreCase(View(head[http::field::transfer_encoding]), "chunked")))) {
+    co_return co_await Answer(
+        connection, Problem(400, "The only transfer-encoding here is chunked, in HTTP/1.1."),
+        is_head, version, After::kCloseSlowly);
+  }
   if (head.version() < 10 || head.version() > 11) {
     refusal = Problem(400, "Only HTTP/1.0 and HTTP/1.1 are spoken here.");
   } else if (!target) {

@@ -60,5 +60,18 @@ TEST(ProblemTest, ListsEveryFaultWithItsPointer) {
               HasSubstr("{\"parameter\":\"limit\",\"detail\":\"x\"}"));
 }
 
+TEST(ProblemTest, ListsAHundredFaultsAtMost) {
+  const auto count = [](size_t faults) {
+    const std::string body =
+        ProblemFromFaults(subscriptions::FieldFaults(faults, {"/x", "no"})).body;
+    size_t found = 0;
+    for (size_t at = 0; (at = body.find("\"/x\"", at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  EXPECT_EQ(count(99), 99U);
+  EXPECT_EQ(count(100), 100U);
+  EXPECT_EQ(count(100'000), 100U);
+}
+
 }  // namespace
 }  // namespace postrider::api

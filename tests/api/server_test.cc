@@ -215,6 +215,27 @@ TEST_F(ServerTest, BoundsAChunkedBodyByWhatHasCome) {
             400);
 }
 
+TEST_F(ServerTest, RefusesABodyWhoseEndIsAGuess) {
+  Start();
+  const std::string smuggled = "GET /hello/a HTTP/1.1\r\nhost: h\r\n\r\n";
+  for (const std::string coding :
+       {"gzip", "xchunked", "gzip, chunked", "chunked, gzip", "identity", "",
+        "chunked\r\ntransfer-encoding: chunked", "chunked\r\ntransfer-encoding: identity"}) {
+    HttpClient client(server_->port());
+    const HttpReply reply = client.SendRaw(
+        "POST /size HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n"
+        "transfer-encoding: " +
+        coding + "\r\n\r\n" + smuggled);
+    EXPECT_EQ(reply.status, 400) << coding;
+    EXPECT_EQ(reply.Header("connection"), "close") << coding;
+  }
+  HttpClient old(server_->port());
+  EXPECT_EQ(old.SendRaw("POST /size HTTP/1.0\r\nhost: h\r\ncontent-type: application/json\r\n"
+                        "transfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n")
+                .status,
+            400);
+}
+
 TEST_F(ServerTest, TakesABodyOnlyWhereTheRouteHasOne) {
   Start();
   HttpClient client(server_->port());
