@@ -10,9 +10,11 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <utility>
@@ -190,28 +192,20 @@ absl::StatusOr<KeyRing> LoadKeys(const ProgramOptions& options) {
 
 // Our own listeners, brokers and database are never receivers. Names among them are left to
 // network.deny: they may resolve to something else tomorrow.
-void AddOwnAddress(const std::string& host_port, AddressRulesOptions* network) {
-  const size_t colon = host_port.rfind(':');
-  if (colon == std::string::npos) return;
-  const absl::optional<IpAddress> address = IpAddress::Parse(host_port.substr(0, colon));
-  const int port = std::atoi(host_port.c_str() + colon + 1);
-  if (address && port > 0 && port <= 65'535) {
-    network->own.emplace_back(*address, static_cast<uint16_t>(port));
-  }
+void AddOwnAddresses(absl::string_view hosts, uint16_t port_default, AddressRulesOptions* network) {
+  for (const auto& place : AddressesIn(hosts, port_default)) network->own.push_back(place);
 }
 
 absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
     const ProgramOptions& options) {
   AddressRulesOptions network = options.network;
-  for (absl::string_view broker : absl::StrSplit(options.kafka.brokers, ',')) {
-    AddOwnAddress(std::string(broker), &network);
-  }
-  AddOwnAddress(options.api.listen, &network);
-  AddOwnAddress(options.probes_listen, &network);
+  AddOwnAddresses(options.kafka.brokers, 9092, &network);
+  AddOwnAddresses(options.api.listen, 0, &network);
+  AddOwnAddresses(options.probes_listen, 0, &network);
   for (const std::string* url : {&options.database.api_url, &options.database.indexer_url,
                                  &options.database.reader_url}) {
     const absl::StatusOr<DatabaseUrl> parsed = DatabaseUrl::Parse(*url);
-    if (parsed.ok()) AddOwnAddress(parsed->hosts, &network);
+    if (parsed.ok()) AddOwnAddresses(parsed->hosts, 5432, &network);
   }
   return AddressRules::Create(network);
 }
@@ -259,10 +253,7 @@ class Service {
     ASSIGN_OR_RETURN(KeyRing keys, LoadKeys(options_));
     keys_ = std::make_unique<KeyRing>(std::move(keys));
     ASSIGN_OR_RETURN(rules_, MakeAddressRules(options_));
-    if (::mkdir(options_.data_dir.c_str(), 0700) != 0 && errno != EEXIST) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("option data_dir: cannot make ", options_.data_dir));
-    }
+    RETURN_IF_ERROR(MakeDataDir());
     RaiseFileLimit();
     ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
     RETURN_IF_ERROR(loop_->Watch(signal_fd_, kFdReadable, [this](uint32_t) { OnSignal(); }));
@@ -287,6 +278,24 @@ class Service {
     if (options_.Has("api")) RETURN_IF_ERROR(StartApi());
     if (NeedsSnapshot()) StartLoader();
     return absl::OkStatus();
+  }
+
+  // What cannot be written would be missed only when Postgres is away.
+  absl::Status MakeDataDir() const {
+    const char* dir = options_.data_dir.c_str();
+    struct stat status = {};
+    if (::mkdir(dir, 0700) != 0 && errno != EEXIST) return DataDirFault("cannot be made");
+    if (::stat(dir, &status) != 0) return DataDirFault("cannot be looked at");
+    if (!S_ISDIR(status.st_mode)) {
+      errno = ENOTDIR;
+      return DataDirFault("cannot be used");
+    }
+    if (::access(dir, R_OK | W_OK | X_OK) != 0) return DataDirFault("cannot be written to");
+    return absl::OkStatus();
+  }
+  absl::Status DataDirFault(absl::string_view what) const {
+    return absl::InvalidArgumentError(absl::StrCat("option data_dir: \"", options_.data_dir, "\" ",
+                                                   what, ": ", std::strerror(errno)));
   }
 
   absl::Status WatchSignals() {

@@ -1,10 +1,16 @@
 #include "core/http/address_guard.h"
 
+#include <ifaddrs.h>
+#include <netinet/in.h>
+
 #include <algorithm>
 #include <array>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "core/base/options.h"
 
@@ -107,6 +113,35 @@ bool Contains(const std::vector<IpNetwork>& networks, const IpAddress& address,
   });
 }
 
+constexpr Bytes16 kLoopbackV6 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
+
+bool IsUnspecified(const IpAddress& address) {
+  return address == IpAddress::V4(0) || address == IpAddress::V6({});
+}
+
+// 127.0.0.0/8 and ::1, and what connect() takes for them.
+bool IsLoopback(const IpAddress& address) {
+  return IsUnspecified(address) || address == IpAddress::V6(kLoopbackV6) ||
+         (address.family() == IpAddress::Family::kV4 && address.v4() >> 24 == 127);
+}
+
+// The addresses of this machine's interfaces.
+std::vector<IpAddress> LocalAddresses() {
+  std::vector<IpAddress> addresses;
+  ifaddrs* list = nullptr;
+  if (::getifaddrs(&list) != 0) return addresses;
+  for (const ifaddrs* one = list; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    const absl::optional<IpAddress> address = IpAddress::FromSockaddr(
+        one->ifa_addr, family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6));
+    if (address) addresses.push_back(*address);
+  }
+  ::freeifaddrs(list);
+  return addresses;
+}
+
 absl::Status ParseList(absl::string_view name, const std::vector<std::string>& texts,
                        std::vector<IpNetwork>* networks) {
   for (const std::string& text : texts) {
@@ -142,6 +177,7 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
   }
   rules->nat64_ = options.nat64;
   rules->own_ = options.own;
+  rules->local_ = LocalAddresses();
   return std::shared_ptr<const AddressRules>(std::move(rules));
 }
 
@@ -155,19 +191,55 @@ bool AddressRules::IsRefusedPort(uint16_t port) {
 
 AddressRules::Verdict AddressRules::Check(const IpAddress& address, uint16_t port) const {
   const absl::optional<IpAddress> mapped = Mapped(address);
+  const bool nat64 = address.family() == IpAddress::Family::kV6 && In(kNat64, address);
+  // Where a connection really goes.
+  const IpAddress plain =
+      nat64 ? IpAddress::V4(V4At(address.bytes(), 12)) : mapped.value_or(address);
   for (const auto& [own_address, own_port] : own_) {
-    if (own_port == port && (own_address == address || own_address == mapped)) {
+    if (own_port != port) continue;
+    // A connection to an unspecified address goes to the loopback one.
+    if (own_address == plain || (IsUnspecified(plain) && IsLoopback(own_address)) ||
+        (IsUnspecified(own_address) &&
+         (IsLoopback(plain) || std::find(local_.begin(), local_.end(), plain) != local_.end()))) {
       return Verdict::kAddressRefused;
     }
   }
-  if (Contains(deny_, address, mapped)) return Verdict::kAddressRefused;
+  if (Contains(deny_, address, plain)) return Verdict::kAddressRefused;
   if (Contains(allow_, address, mapped)) return Verdict::kAllowed;
-  if (nat64_ == AddressRulesOptions::Nat64::kAllowed &&
-      address.family() == IpAddress::Family::kV6 && In(kNat64, address)) {
-    return Check(IpAddress::V4(V4At(address.bytes(), 12)), port);
-  }
+  if (nat64 && nat64_ == AddressRulesOptions::Nat64::kAllowed) return Check(plain, port);
   if (!BuiltInAllows(address)) return Verdict::kAddressRefused;
   return IsRefusedPort(port) ? Verdict::kPortRefused : Verdict::kAllowed;
+}
+
+std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
+                                                        uint16_t port_default) {
+  std::vector<std::pair<IpAddress, uint16_t>> addresses;
+  for (absl::string_view entry : absl::StrSplit(hosts, ',')) {
+    if (const size_t slashes = entry.find("://"); slashes != absl::string_view::npos) {
+      entry.remove_prefix(slashes + 3);
+    }
+    entry = absl::StripAsciiWhitespace(entry);
+    absl::string_view host = entry;
+    absl::string_view digits;
+    if (!entry.empty() && entry.front() == '[') {
+      const size_t end = entry.find(']');
+      if (end == absl::string_view::npos) continue;
+      host = entry.substr(1, end - 1);
+      if (end + 1 < entry.size()) digits = entry.substr(end + 2);
+    } else if (const size_t colon = entry.find(':');
+               colon != absl::string_view::npos &&
+               entry.find(':', colon + 1) == absl::string_view::npos) {
+      host = entry.substr(0, colon);
+      digits = entry.substr(colon + 1);
+    }
+    const absl::optional<IpAddress> address = IpAddress::Parse(host);
+    uint32_t port = port_default;
+    if (!digits.empty() && !absl::SimpleAtoi(digits, &port)) continue;
+    if (address && port > 0 && port <= 65'535) {
+      addresses.emplace_back(*address, static_cast<uint16_t>(port));
+    }
+  }
+  return addresses;
 }
 
 }  // namespace postrider

@@ -18,7 +18,8 @@ struct AddressRulesOptions {
   std::vector<std::string> deny;   // network.deny
   enum class Nat64 { kAllowed, kRefused };
   Nat64 nat64 = Nat64::kAllowed;
-  // Our own listeners, brokers and database: refused whatever the lists say.
+  // Our own listeners, brokers and database: refused whatever the lists say. An unspecified address
+  // (0.0.0.0, ::) stands for every address of this machine.
   std::vector<std::pair<IpAddress, uint16_t>> own;
 
   // network.allow, network.deny
@@ -57,6 +58,13 @@ class AddressRules {
   std::vector<IpNetwork> deny_;
   AddressRulesOptions::Nat64 nat64_ = AddressRulesOptions::Nat64::kAllowed;
   std::vector<std::pair<IpAddress, uint16_t>> own_;
+  std::vector<IpAddress> local_;  // this machine's, as they were when the rules were made
 };
+
+// The addresses in a list `host[:port],...` such as options of brokers and databases have, `[...]`
+// around IPv6, perhaps `protocol://` before each; `port_default` where there is no port. Names are
+// left out.
+std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
+                                                        uint16_t port_default);
 
 }  // namespace postrider

@@ -402,6 +402,14 @@ class BadStartTest(unittest.TestCase):
         self.bad_option("worker.shards", "65", "1..64", "--worker.shards=65")
         self.bad_option("worker.shard", "--worker.shard", "worker.shards", "--worker.shard=1")
 
+    def test_a_data_directory_that_cannot_be_used_is_refused(self):
+        self.world.migrate()
+        file = self.world.dir / "a-file"
+        file.write_text("")
+        self.bad_option("data_dir", str(file), "Not a directory")
+        self.bad_option("data_dir", str(file / "below"), "Not a directory")
+        self.bad_option("data_dir", str(self.world.dir / "no" / "such"), "No such file")
+
     def test_a_bad_options_file_is_named_with_its_line(self):
         path = self.world.dir / "options.yaml"
         path.write_text("api:\n  listen: 127.0.0.1:0\nworker:\n  shards: none\n")

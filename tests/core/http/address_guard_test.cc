@@ -155,6 +155,50 @@ TEST(AddressGuardTest, OwnServersAreRefusedWhateverTheListsSay) {
   EXPECT_EQ(Check(*rules, "127.0.0.1", 19'093), Verdict::kAllowed);
 }
 
+TEST(AddressGuardTest, AnOwnServerOnEveryAddressIsRefusedOnEachOfThem) {
+  for (const char* listen : {"0.0.0.0:18080", "[::]:18080"}) {
+    AddressRulesOptions options;
+    options.allow = {"0.0.0.0/0", "::/0"};
+    options.own = AddressesIn(listen, 0);
+    const auto rules = Rules(options);
+    for (const char* address : {"127.0.0.1", "127.9.9.9", "0.0.0.0", "::", "::1",
+                                "::ffff:127.0.0.1", "::ffff:0.0.0.0", "64:ff9b::7f00:1"}) {
+      EXPECT_EQ(Check(*rules, address, 18'080), Verdict::kAddressRefused)
+          << listen << " " << address;
+    }
+    EXPECT_EQ(Check(*rules, "8.8.8.8", 18'080), Verdict::kAllowed);
+    EXPECT_EQ(Check(*rules, "127.0.0.1", 18'081), Verdict::kAllowed);
+  }
+}
+
+TEST(AddressGuardTest, TheUnspecifiedAddressIsTheLoopbackOne) {
+  AddressRulesOptions options;
+  options.allow = {"0.0.0.0/0", "::/0"};
+  options.own = AddressesIn("127.0.0.1:19092,[::1]:19093,192.0.2.1:19094", 0);
+  const auto rules = Rules(options);
+  EXPECT_EQ(Check(*rules, "0.0.0.0", 19'092), Verdict::kAddressRefused);
+  EXPECT_EQ(Check(*rules, "::", 19'093), Verdict::kAddressRefused);
+  EXPECT_EQ(Check(*rules, "0.0.0.0", 19'094), Verdict::kAllowed);
+  EXPECT_EQ(Check(*rules, "64:ff9b::c000:201", 19'094), Verdict::kAddressRefused);
+}
+
+TEST(AddressGuardTest, ReadsTheAddressesOfAListOfHosts) {
+  const auto v4 = *IpAddress::Parse("192.0.2.1");
+  const auto v6 = *IpAddress::Parse("2001:db8::1");
+  using Places = std::vector<std::pair<IpAddress, uint16_t>>;
+  EXPECT_EQ(AddressesIn("192.0.2.1:80", 9), (Places{{v4, 80}}));
+  EXPECT_EQ(AddressesIn("[2001:db8::1]:80", 9), (Places{{v6, 80}}));
+  EXPECT_EQ(AddressesIn("192.0.2.1, [2001:db8::1],2001:db8::1", 9),
+            (Places{{v4, 9}, {v6, 9}, {v6, 9}}));
+  EXPECT_EQ(AddressesIn("host.example:1,192.0.2.1:2", 9), (Places{{v4, 2}}));
+  EXPECT_EQ(AddressesIn("SASL_SSL://192.0.2.1:2,PLAINTEXT://[2001:db8::1]", 9),
+            (Places{{v4, 2}, {v6, 9}}));
+  for (const char* none : {"", "host", ":80", "192.0.2.1:0", "192.0.2.1:65536", "192.0.2.1:x",
+                           "[2001:db8::1", "192.0.2.1:80:80"}) {
+    EXPECT_TRUE(AddressesIn(none, 9).empty()) << none;
+  }
+}
+
 TEST(AddressGuardTest, NamesTheEntryThatIsNoNetwork) {
   for (const std::string entry : {"10.0.0.0/33", "10.0.0/8", "host.example", "::/129", "1.2.3.4/",
                                   "1.2.3.4/-1", "1.2.3.4/08x", ""}) {
