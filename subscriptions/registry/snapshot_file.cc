@@ -1,6 +1,7 @@
 #include "subscriptions/registry/snapshot_file.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -130,6 +131,17 @@ absl::Status WriteAll(const std::string& path, absl::string_view bytes) {
   return status;
 }
 
+// Writes and renames; the caller holds the lock.
+absl::Status Replace(const std::string& path, absl::string_view bytes) {
+  const std::string fresh = path + ".new";
+  absl::Status written = WriteAll(fresh, bytes);
+  if (written.ok() && ::rename(fresh.c_str(), path.c_str()) != 0) {
+    written = SystemFault("cannot rename into place", path);
+  }
+  if (!written.ok()) ::unlink(fresh.c_str());
+  return written;
+}
+
 }  // namespace
 
 std::string EncodeSnapshot(const Snapshot& snapshot) {
@@ -246,15 +258,17 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> DecodeSnapshot(absl::string_view
 }
 
 absl::Status WriteSnapshotFile(const std::string& path, const Snapshot& snapshot) {
-  const std::string fresh = path + ".new";
-  absl::Status written = WriteAll(fresh, EncodeSnapshot(snapshot));
-  if (written.ok() && ::rename(fresh.c_str(), path.c_str()) != 0) {
-    written = SystemFault("cannot rename into place", path);
-  }
-  if (!written.ok()) {
-    ::unlink(fresh.c_str());
-    return written;
-  }
+  // Two processes with one data directory must not write into one another's file. The lock's file
+  // stays: were it removed, two could hold a lock each.
+  const std::string lock = path + ".lock";
+  const int lock_fd = ::open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (lock_fd < 0) return SystemFault("cannot create", lock);
+  absl::Status written =
+      ::flock(lock_fd, LOCK_EX | LOCK_NB) == 0
+          ? Replace(path, EncodeSnapshot(snapshot))
+          : absl::UnavailableError(absl::StrCat("registry: another process writes ", path));
+  ::close(lock_fd);
+  RETURN_IF_ERROR(written);
   // The renaming itself is on the disk only when the directory is.
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);

@@ -16,7 +16,8 @@ std::string EncodeSnapshot(const Snapshot& snapshot);
 absl::StatusOr<std::shared_ptr<const Snapshot>> DecodeSnapshot(absl::string_view bytes);
 
 // Writes a new file beside `path` (mode 0600), flushes it and renames it into place: a crash leaves
-// the old one or the new one. Blocks on the disk.
+// the old one or the new one. Blocks on the disk. kUnavailable: another process is writing it at
+// this moment (`path`.lock, which stays, is held while writing).
 absl::Status WriteSnapshotFile(const std::string& path, const Snapshot& snapshot);
 // kNotFound: there is none. kDataLoss: damaged.
 absl::StatusOr<std::shared_ptr<const Snapshot>> ReadSnapshotFile(const std::string& path);

@@ -1,6 +1,8 @@
 // Unit tests of the snapshot, its builder, its file and the sealed secrets.
 #include "subscriptions/registry/snapshot.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -407,7 +409,8 @@ class SnapshotFileTest : public ::testing::Test {
   }
   void TearDown() override {
     unlink(path().c_str());
-    rmdir(folder_.c_str());
+    unlink((path() + ".lock").c_str());
+    EXPECT_EQ(rmdir(folder_.c_str()), 0);
   }
   std::string path() const { return folder_ + "/snapshot"; }
 
@@ -436,6 +439,22 @@ TEST_F(SnapshotFileTest, KeepsEverything) {
   EXPECT_EQ(after.secrets_sealed, before.secrets_sealed);
   EXPECT_EQ(after.generation, before.generation);
   EXPECT_EQ(after.changed_xid, before.changed_xid);
+}
+
+TEST_F(SnapshotFileTest, LeavesTheFileToAnotherProcessThatWritesIt) {
+  ASSERT_OK(WriteSnapshotFile(path(), *snapshot_));
+  const std::string fresh = path() + ".new";
+  std::ofstream(fresh) << "half of what another process writes";
+  const int lock = open((path() + ".lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_EQ(flock(lock, LOCK_EX | LOCK_NB), 0);
+  EXPECT_THAT(WriteSnapshotFile(path(), *snapshot_), StatusIs(absl::StatusCode::kUnavailable));
+  struct stat status {};
+  ASSERT_EQ(stat(fresh.c_str(), &status), 0);
+  EXPECT_EQ(status.st_size, 35);
+  EXPECT_OK(ReadSnapshotFile(path()));
+  close(lock);
+  EXPECT_OK(WriteSnapshotFile(path(), *snapshot_));
+  EXPECT_OK(ReadSnapshotFile(path()));
 }
 
 TEST_F(SnapshotFileTest, RefusesEveryDamage) {
