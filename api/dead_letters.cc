@@ -247,7 +247,7 @@ void AddDeadLetterRoutes(const ApiParts& parts, Router* router) {
        .scope = RequiredScope::kCustomer,
        .handler = Handle(parts, List),
        .operation_id = "listDeadLetters",
-       .summary = "List dead letters, the newest first",
+       .summary = "List dead letters, the newest first; a page also ends at 4 MB of data",
        .response_schema = "DeadLetterList",
        .query = ListParameters({QueryParameter{"endpoint_id", "Of this endpoint only."},
                                 QueryParameter{"state", "open, leased, replaying or closed."}})});
@@ -263,7 +263,7 @@ void AddDeadLetterRoutes(const ApiParts& parts, Router* router) {
                .scope = RequiredScope::kCustomer,
                .handler = Handle(parts, Poll),
                .operation_id = "pollDeadLetters",
-               .summary = "Lease the oldest open letters, waiting up to wait_s for some",
+               .summary = "Lease the oldest open letters, up to 4 MB of data, waiting up to wait_s",
                .body_bytes_max = kBodyBytesMax,
                .request_schema = "PollInput",
                .response_schema = "LeasedLetters"});
