@@ -1,0 +1,220 @@
+#include "core/stream/changelog.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/base/status_macros.h"
+
+namespace postrider {
+namespace {
+
+constexpr uint8_t kVersion = 1;
+// The first byte of a record key.
+constexpr char kMarkerSpace = 0;
+constexpr char kEntrySpace = 1;
+constexpr size_t kEpochBytes = 8;
+
+uint32_t Checksum(absl::string_view key, absl::string_view value) {
+  uLong sum = crc32(0, reinterpret_cast<const Bytef*>(key.data()), static_cast<uInt>(key.size()));
+  sum = crc32(sum, reinterpret_cast<const Bytef*>(value.data()), static_cast<uInt>(value.size()));
+  return static_cast<uint32_t>(sum);
+}
+
+std::string RecordKey(char space, absl::string_view identity, uint64_t epoch) {
+  std::string key;
+  key.reserve(1 + identity.size() + kEpochBytes);
+  key.push_back(space);
+  key.append(identity.data(), identity.size());
+  for (int shift = 56; shift >= 0; shift -= 8) key.push_back(static_cast<char>(epoch >> shift));
+  return key;
+}
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("changelog: a record cannot be read: ", what));
+}
+
+}  // namespace
+
+std::string ChangelogRecordKey(absl::string_view identity, uint64_t epoch) {
+  return RecordKey(kEntrySpace, identity, epoch);
+}
+
+EncodedChangelogRecord EncodeChangelogRecord(const ChangelogRecord& record) {
+  const bool marker = record.kind == ChangelogKind::kMarker;
+  POSTRIDER_CHECK(marker == record.identity.empty() || record.kind == ChangelogKind::kErase);
+  EncodedChangelogRecord encoded;
+  encoded.key = RecordKey(record.identity.empty() ? kMarkerSpace : kEntrySpace, record.identity,
+                          record.epoch);
+  if (record.kind == ChangelogKind::kErase) return encoded;
+  ByteWriter value;
+  value.U8(kVersion);
+  value.U8(static_cast<uint8_t>(record.kind));
+  if (record.kind == ChangelogKind::kPut) value.Raw(record.payload);
+  value.U32(Checksum(encoded.key, value.bytes()));
+  encoded.value = value.Take();
+  return encoded;
+}
+
+absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
+                                                      absl::string_view value) {
+  if (key.size() < 1 + kEpochBytes) return Damaged("its key is too short");
+  const bool marker = key[0] == kMarkerSpace;
+  if (!marker && key[0] != kEntrySpace) return Damaged("its key is of no known kind");
+  ChangelogRecord record;
+  const size_t identity_bytes = key.size() - 1 - kEpochBytes;
+  if (marker != (identity_bytes == 0)) return Damaged("its key has no identity, or one too many");
+  record.identity = std::string(key.substr(1, identity_bytes));
+  for (const char byte : key.substr(1 + identity_bytes)) {
+    record.epoch = (record.epoch << 8) | static_cast<uint8_t>(byte);
+  }
+  if (value.empty()) {
+    record.kind = ChangelogKind::kErase;
+    return record;
+  }
+  constexpr size_t kChecksumBytes = 4;
+  if (value.size() < 2 + kChecksumBytes) return Damaged("its value is too short");
+  const absl::string_view body = value.substr(0, value.size() - kChecksumBytes);
+  ByteReader checksum(value.substr(body.size()));
+  const bool whole = checksum.U32() == Checksum(key, body);
+  if (static_cast<uint8_t>(body[0]) > kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("changelog: a record has version ",
+                                                      static_cast<uint8_t>(body[0]),
+                                                      "; this binary reads up to ", kVersion));
+  }
+  if (!whole) return Damaged("its checksum does not fit");
+  if (static_cast<uint8_t>(body[0]) != kVersion) return Damaged("its version was never written");
+  record.kind = static_cast<ChangelogKind>(body[1]);
+  const absl::string_view payload = body.substr(2);
+  switch (record.kind) {
+    case ChangelogKind::kPut:
+      if (marker) break;
+      record.payload = std::string(payload);
+      return record;
+    case ChangelogKind::kClear:
+    case ChangelogKind::kDelete:
+      if (marker || !payload.empty()) break;
+      return record;
+    case ChangelogKind::kMarker:
+      if (!marker || !payload.empty()) break;
+      return record;
+    case ChangelogKind::kErase:
+      break;
+  }
+  return Damaged("its kind does not fit its key or its payload");
+}
+
+bool ChangelogReplay::IsLive(absl::string_view identity) const {
+  const auto found = known_.find(identity);
+  return found != known_.end() && found->second.live;
+}
+
+void ChangelogReplay::Erasable(absl::string_view identity, uint64_t epoch) {
+  erasable_.push_back(ChangelogRecordKey(identity, epoch));
+}
+
+// A record of `epoch` rules from now on; the one that did is not needed any more.
+void ChangelogReplay::Supersede(absl::string_view identity, Known& known, uint64_t epoch) {
+  if (known.epoch && *known.epoch != epoch) Erasable(identity, *known.epoch);
+  known.epoch = epoch;
+  known.shadowed = false;
+}
+
+void ChangelogReplay::OnLive(absl::string_view identity) {
+  Known& known = known_[identity];
+  if (known.epoch && *known.epoch != own_epoch_) Erasable(identity, *known.epoch);
+  known = Known();
+  known.live = true;
+}
+
+absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view key,
+                                                            absl::string_view value) {
+  ASSIGN_OR_RETURN(ChangelogRecord record, DecodeChangelogRecord(key, value));
+  Step step;
+  if (record.identity.empty()) {
+    if (record.kind == ChangelogKind::kMarker) fence_ = std::max(fence_, record.epoch);
+    return step;
+  }
+  Known& known = known_[record.identity];
+  const bool rules_now = known.epoch && *known.epoch == record.epoch;
+  const bool late = (record.kind == ChangelogKind::kPut || record.kind == ChangelogKind::kClear) &&
+                    record.epoch < fence_;
+  if (late) ++fenced_;
+
+  if (known.live) {
+    // What this task has written itself stands; only records of other epochs are in the way.
+    if (record.kind != ChangelogKind::kErase && record.epoch != own_epoch_) {
+      Erasable(record.identity, record.epoch);
+    }
+    return step;
+  }
+  if (late) {
+    if (rules_now) {
+      known.shadowed = true;
+    } else {
+      Erasable(record.identity, record.epoch);
+    }
+    return step;
+  }
+
+  const bool had_value = known.has_value;
+  switch (record.kind) {
+    case ChangelogKind::kPut:
+      Supersede(record.identity, known, record.epoch);
+      known.has_value = true;
+      step.effect = Effect::kPut;
+      step.payload = std::move(record.payload);
+      break;
+    case ChangelogKind::kClear:
+    case ChangelogKind::kDelete:
+      Supersede(record.identity, known, record.epoch);
+      known.has_value = false;
+      if (had_value) step.effect = Effect::kRemove;
+      break;
+    case ChangelogKind::kErase:
+      if (!rules_now) break;
+      known = Known();
+      if (had_value) step.effect = Effect::kRemove;
+      break;
+    case ChangelogKind::kMarker:
+      break;
+  }
+  step.epoch = record.epoch;
+  step.identity = std::move(record.identity);
+  return step;
+}
+
+std::vector<std::string> ChangelogReplay::Reassert() const {
+  std::vector<std::string> identities;
+  for (const auto& [identity, known] : known_) {
+    if (!known.has_value || known.live || *known.epoch == own_epoch_) continue;
+    if (known.shadowed || rule_of_(identity) == Rule::kInPlace) identities.push_back(identity);
+  }
+  std::sort(identities.begin(), identities.end());
+  return identities;
+}
+
+std::vector<std::string> ChangelogReplay::TakeErasable() {
+  std::vector<std::string> keys = std::move(erasable_);
+  erasable_.clear();
+  // A clear or a delete that rules hides older records until these are erased: it goes last.
+  for (auto& [identity, known] : known_) {
+    if (known.live || known.has_value || !known.epoch) continue;
+    keys.push_back(ChangelogRecordKey(identity, *known.epoch));
+    known.epoch = absl::nullopt;
+  }
+  return keys;
+}
+
+}  // namespace postrider

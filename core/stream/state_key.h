@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+
+namespace postrider {
+
+// Where a value of keyed state lies, in a store and in the changelog: the state's id, the key that
+// it belongs to, and a sub-key within (an entry's identity, a map's key; empty for a single value).
+//
+// The bytes sort as (state, key, sub-key) do, each part as unsigned bytes: two bytes of id, then
+// each part with 00 written as 00 ff and closed by 00 01. So all of one key of one state lies
+// together, and no key's entries are among another's, whatever bytes it has.
+struct StateKey {
+  uint16_t state = 0;
+  std::string key;
+  std::string sub_key;
+  friend bool operator==(const StateKey&, const StateKey&) = default;
+};
+
+std::string EncodeStateKey(uint16_t state, absl::string_view key, absl::string_view sub_key);
+// What all keys of one state, and of one key in it, begin with.
+std::string StatePrefix(uint16_t state);
+std::string StatePrefix(uint16_t state, absl::string_view key);
+// No value for anything that EncodeStateKey() would not have written.
+absl::optional<StateKey> DecodeStateKey(absl::string_view encoded);
+
+}  // namespace postrider
