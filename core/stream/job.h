@@ -45,7 +45,8 @@ enum class TaskState { kCreated, kRestoring, kRunning, kDegraded, kFailed, kClos
 
 struct JobStatus {
   int shards = 0;
-  int shards_assigned = 0;  // have taken part in a rebalance and run
+  // Have taken part in a rebalance and run, or know that there is no topic to read yet.
+  int shards_assigned = 0;
   int64_t tasks_running = 0;
   int64_t tasks_failed = 0;
   bool log_reachable = true;

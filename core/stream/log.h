@@ -112,6 +112,9 @@ class GroupHandler {
   // The position is below the log's start (or past its end): nothing of this partition is read
   // until Restart(). `log_start` is the first offset that can be read.
   virtual void OnOutOfRange(const TopicPartition& tp, int64_t log_start) = 0;
+  // No topic matches the pattern: the member has nothing to take part in until one does, which
+  // OnAssigned() then says. May be told again.
+  virtual void OnNothingMatches() {}
   // The log does not answer, or answers again. For state and metrics: reading goes on by itself.
   virtual void OnReachable(bool reachable) = 0;
 };

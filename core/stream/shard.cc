@@ -93,6 +93,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   void OnRecord(const LogRecord& record) override;
   void OnPartitionEnd(const TopicPartition& tp, int64_t next) override;
   void OnOutOfRange(const TopicPartition& tp, int64_t log_start) override;
+  void OnNothingMatches() override { nothing_matches_ = true; }
   void OnReachable(bool reachable) override {
     reachable_ = reachable;
     metrics_.reachable.Set(reachable ? 1 : 0);
@@ -210,6 +211,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
 
   Phase phase_ = Phase::kIdle;
   bool ever_ran_ = false;
+  bool nothing_matches_ = false;  // there is no topic to read yet
   bool reachable_ = true;
   bool fenced_ =
       false;  // the group has moved on: nothing is committed or done until it assigns again
@@ -331,7 +333,7 @@ Task* ShardImpl::Find(absl::string_view topic, int32_t partition) {
 JobStatus ShardImpl::status() const {
   JobStatus status;
   status.shards = 1;
-  status.shards_assigned = ever_ran_ ? 1 : 0;
+  status.shards_assigned = ever_ran_ || nothing_matches_ ? 1 : 0;
   for (const auto& [tp, task] : tasks_) {
     if (task->state() == TaskState::kRunning) ++status.tasks_running;
     if (task->state() == TaskState::kDegraded || task->state() == TaskState::kFailed) {
@@ -886,10 +888,15 @@ void ShardImpl::Degrade(Task& task, const absl::Status& why) {
   task.reopen_timer = loop_.CallAfter(delay, [this, &task] { Reopen(task); });
 }
 
-// From its last acknowledged commit. Outside of a running phase the next assignment makes it anew.
+// From its last acknowledged commit. Outside of a running phase it waits for the next one, which an
+// assignment may come before that makes the task anew.
 void ShardImpl::Reopen(Task& task) {
   task.reopen_timer = 0;
-  if (phase_ != Phase::kRunning || fenced_ || stopping_ || !task.acknowledged()) return;
+  if (stopping_) return;
+  if (phase_ != Phase::kRunning || fenced_ || !task.acknowledged()) {
+    task.reopen_timer = loop_.CallAfter(kRetryFirst, [this, &task] { Reopen(task); });
+    return;
+  }
   const CommittedPosition& position = *task.acknowledged();
   const absl::optional<CommitMetadata> metadata =
       DecodeCommitMetadata(position.metadata, position.offset);

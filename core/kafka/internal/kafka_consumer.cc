@@ -679,6 +679,11 @@ void KafkaConsumer::HandlePartitionError(const rd_kafka_message_t& message) {
     AskLogStart(position->tp);
     return;
   }
+  if (message.err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART && state_ == State::kIdle) {
+    POSTRIDER_LOG(kInfo, "no topic to read yet", {"group", options_.group});
+    handler_.OnNothingMatches();
+    return;
+  }
   POSTRIDER_LOG(kWarn, "kafka consumer error", {"group", options_.group},
                 {"topic", message.rkt == nullptr ? "" : rd_kafka_topic_name(message.rkt)},
                 {"partition", message.partition}, {"reason", rd_kafka_message_errstr(&message)});

@@ -415,6 +415,33 @@ TEST_F(KafkaTest, LosesNothingWhenTheBrokerIsKilledAndComesBack) {
       << read_through.size() << " of " << appended;
 }
 
+TEST_F(KafkaTest, TellsThatNoTopicMatchesThePattern) {
+  struct Listening : GroupHandler {
+    void OnAssigned(Assignment) override {}
+    void OnRevoked() override {}
+    void OnLost() override {}
+    void OnRecord(const LogRecord&) override {}
+    void OnPartitionEnd(const TopicPartition&, int64_t) override {}
+    void OnOutOfRange(const TopicPartition&, int64_t) override {}
+    void OnNothingMatches() override { told = true; }
+    void OnReachable(bool) override {}
+    bool told = false;
+  } handler;
+  GroupOptions group;
+  group.group = environment_->prefix() + "group";
+  group.topics = {"^" + environment_->prefix() + "nothing.*"};
+  auto joined = environment_->log().JoinGroup(environment_->loop(), group, handler);
+  ASSERT_TRUE(joined.ok()) << joined.status();
+  GroupConsumer& consumer = **joined;
+  const auto poll = [&consumer](uint32_t) { consumer.Poll(1); };
+  ASSERT_TRUE(environment_->loop().Watch(consumer.wake_fd(), kFdReadable, poll).ok());
+  EXPECT_TRUE(Until([&] {
+    environment_->Step();
+    return handler.told;
+  }));
+  environment_->loop().Unwatch(consumer.wake_fd());
+}
+
 TEST_F(KafkaTest, RefusesABadPatternByItsName) {
   GroupOptions group;
   group.group = environment_->prefix() + "group";
