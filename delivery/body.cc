@@ -70,12 +70,24 @@ void AppendRfc3339(WallTime time, std::string* out) {
   out->push_back('Z');
 }
 
-// So much of an envelope is neither text of the event nor its data, with room to spare.
-constexpr size_t kEnvelopeFrameBytes = 160;
+// So much of an envelope is neither text of the event nor its data.
+constexpr size_t kEnvelopeFrameBytes =
+    sizeof(R"({"id":"","event_id":"","type":"","timestamp":"2030-01-02T03:04:05.678Z",)"
+           R"("tenant":"","department":null,"data":})");
 
 size_t TextBytes(const MessageView& message) {
   return message.message_id.size() + message.event_id.size() + message.type.size() +
          message.tenant.size() + (message.department ? message.department->size() : 0);
+}
+// What a text takes in JSON: itself where it is plain ASCII, else no more than six bytes for one.
+size_t JsonTextBytesMax(absl::string_view text) {
+  size_t bytes = 0;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool plain = byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
+    bytes += plain ? 1 : 6;
+  }
+  return bytes;
 }
 size_t LikelyBytes(const MessageView& message) {
   return kEnvelopeFrameBytes + TextBytes(message) + message.data.size();
@@ -138,8 +150,13 @@ void AppendEnvelope(const MessageView& message, std::string* out) {
 }
 
 size_t EnvelopeBytesMax(const MessageView& message) {
-  // A byte of text takes at most six in JSON.
-  return kEnvelopeFrameBytes + 6 * TextBytes(message) + message.data.size();
+  size_t bytes = kEnvelopeFrameBytes + message.data.size();
+  for (const absl::string_view text :
+       {message.message_id, message.event_id, message.type, message.tenant,
+        message.department.value_or(absl::string_view())}) {
+    bytes += JsonTextBytesMax(text);
+  }
+  return bytes;
 }
 
 std::string EnvelopeBody(const MessageView& message) {

@@ -30,6 +30,8 @@ struct DeliveryOptions {
   Duration hanging_after = std::chrono::seconds(5);
   // A batch that is due on arrival waits so long for company (never longer than its wait_max).
   Duration late_wait = std::chrono::milliseconds(100);
+  // An endpoint that had no message for so long is forgotten, its window too.
+  Duration forget_after = std::chrono::minutes(10);
   // With a snapshot that was confirmed longer ago nothing is sent.
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };

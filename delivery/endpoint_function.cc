@@ -24,6 +24,10 @@ using subscriptions::EndpointMode;
 
 constexpr uint32_t kBatchTimer = 1;
 constexpr uint32_t kSendTimer = 2;
+// Of the function, under a key that no endpoint has: looks for endpoints that have been idle.
+constexpr uint32_t kSweepTimer = 3;
+constexpr absl::string_view kSweepKey = "";
+constexpr std::chrono::minutes kSweepInterval{1};
 // Retries get at least one send in five while fresh messages wait.
 constexpr int kFreshInARowMax = 4;
 
@@ -60,6 +64,18 @@ Outcome MisconfiguredOutcome() {
 
 double Seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// How long ago `then` was: between none and a century, whatever a clock or an event says.
+Duration Age(WallTime now, WallTime then) {
+  constexpr auto kCentury = static_cast<uint64_t>(
+      std::chrono::milliseconds(std::chrono::years(100)).count());
+  if (then >= now) return Duration::zero();
+  const uint64_t millis =
+      static_cast<uint64_t>(MillisSinceEpoch(now)) - static_cast<uint64_t>(MillisSinceEpoch(then));
+  return std::chrono::milliseconds(static_cast<int64_t>(std::min(millis, kCentury)));
+}
+
+size_t BodyBytesMax(const MessageView& message) { return EnvelopeBytesMax(message) + 1; }
+
 }  // namespace
 
 EndpointFunction::EndpointFunction(DeliveryProgram& program)
@@ -83,6 +99,9 @@ EndpointFunction::EndpointState& EndpointFunction::StateOf(absl::string_view key
     std::copy_n(key.begin(), std::min(key.size(), bytes.size()), bytes.begin());
     state.id = subscriptions::EndpointId(bytes);
     ReadSettings(state);
+    if (!std::exchange(sweeping_, true)) {
+      ctx_->SetTimer(kSweepKey, kSweepTimer, ctx_->clock().Now() + kSweepInterval);
+    }
   }
   return state;
 }
@@ -95,33 +114,53 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   const std::shared_ptr<const subscriptions::Endpoint> endpoint = snapshot->FindEndpoint(state.id);
   if (endpoint == nullptr) return;
   const subscriptions::EndpointSettings& settings = endpoint->settings;
-  const bool was_streaming = state.streaming;
+  const bool tighter = (settings.mode == EndpointMode::kStreaming && !state.streaming) ||
+                       settings.batch.events_max < state.events_max ||
+                       settings.batch.bytes_max < state.bytes_max;
+  const bool other_wait = settings.batch.wait_max != state.wait_max;
   state.streaming = settings.mode == EndpointMode::kStreaming;
   state.events_max = settings.batch.events_max;
   state.bytes_max = settings.batch.bytes_max;
   state.wait_max = settings.batch.wait_max;
   state.retry = PolicyOf(settings.retry);
   state.window.SetLimit(settings.window_max);
-  if (state.prepared != nullptr &&
-      state.prepared->endpoint->changed_xid != endpoint->changed_xid) {
-    state.prepared.reset();
+  if (state.prepared != nullptr && state.prepared->endpoint != endpoint) state.prepared.reset();
+  if (tighter) CutUntried(state);
+  if (other_wait && !state.open.messages.empty() && !state.open_due) {
+    StartOpen(state, *state.open.messages.front());
   }
-  if (state.streaming && !was_streaming) SplitUntried(state);
 }
 
-// What was gathered for a batch before the endpoint was known, or known to be streaming, goes one by one.
-void EndpointFunction::SplitUntried(EndpointState& state) {
-  if (!state.open.messages.empty()) CloseOpen(state);
+bool EndpointFunction::Fits(const EndpointState& state, const Batch& batch) {
+  if (batch.messages.size() <= 1) return true;
+  return !state.streaming && batch.messages.size() <= static_cast<size_t>(state.events_max) &&
+         batch.bytes <= static_cast<size_t>(state.bytes_max);
+}
+
+// What was gathered under wider bounds (before the endpoint was known, too) and was never sent goes
+// within those of now. What was sent keeps its members.
+void EndpointFunction::CutUntried(EndpointState& state) {
+  if (!Fits(state, state.open) || (state.streaming && !state.open.messages.empty())) {
+    CloseOpen(state);
+  }
   for (Batch& batch : std::exchange(state.ready, {})) {
-    if (batch.tries > 0) {
+    if (batch.tries > 0 || Fits(state, batch)) {
       state.ready.push_back(std::move(batch));
       continue;
     }
+    Batch piece;
     for (std::unique_ptr<Message>& message : batch.messages) {
-      Batch single;
-      single.messages.push_back(std::move(message));
-      state.ready.push_back(std::move(single));
+      const size_t size = BodyBytesMax(ViewOf(message->record, message->message_id));
+      piece.bytes += size;
+      piece.messages.push_back(std::move(message));
+      if (Fits(state, piece)) continue;
+      message = std::move(piece.messages.back());
+      piece.messages.pop_back();
+      state.ready.push_back(std::exchange(piece, Batch()));
+      piece.bytes = size;
+      piece.messages.push_back(std::move(message));
     }
+    state.ready.push_back(std::move(piece));
   }
 }
 
@@ -172,7 +211,8 @@ void EndpointFunction::OnSkipped(TaskContext&, const LogRecord& record) {
 void EndpointFunction::Add(EndpointState& state, std::unique_ptr<Message> message) {
   state.messages += 1;
   state.bytes += message->bytes;
-  const size_t size = EnvelopeBytesMax(ViewOf(message->record, message->message_id)) + 1;
+  state.last_used = ctx_->clock().Now();
+  const size_t size = BodyBytesMax(ViewOf(message->record, message->message_id));
   if (state.streaming) {
     Batch single;
     single.bytes = size;
@@ -204,8 +244,7 @@ void EndpointFunction::StartOpen(EndpointState& state, const Message& first) {
     MakeDue(state);
     return;
   }
-  const Duration age = ctx_->clock().Wall() - first.record.dispatch_time;
-  const Duration left = state.wait_max - std::max(age, Duration::zero());
+  const Duration left = state.wait_max - Age(ctx_->clock().Wall(), first.record.dispatch_time);
   const MonotonicTime now = ctx_->clock().Now();
   state.open_since = now;
   if (left > Duration::zero()) {
@@ -213,7 +252,7 @@ void EndpointFunction::StartOpen(EndpointState& state, const Message& first) {
     return;
   }
   state.open_late = true;
-  late_.push_back(state.key);
+  if (!std::exchange(state.listed_late, true)) late_.push_back(state.key);
   ctx_->SetTimer(state.key, kBatchTimer,
                  now + std::min(state.wait_max, program_.options().late_wait));
 }
@@ -229,6 +268,7 @@ void EndpointFunction::CloseOpen(EndpointState& state) {
 
 void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t tag,
                                MonotonicTime time) {
+  if (tag == kSweepTimer) return Sweep();
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return;
   if (tag == kBatchTimer && !state->open.messages.empty()) {
@@ -248,16 +288,39 @@ void EndpointFunction::OnPartitionEnd(TaskContext& ctx, int64_t) {
   std::vector<std::string> rest;
   for (std::string& key : late_) {
     EndpointState* state = endpoints_.Get(key);
-    if (state == nullptr || !state->open_late || state->open_due) continue;
+    if (state == nullptr) continue;
+    if (!state->open_late || state->open_due) {
+      state->listed_late = false;
+      continue;
+    }
     const Duration wait = std::min(state->wait_max, program_.options().late_wait);
     if (now < state->open_since + wait) {
       rest.push_back(std::move(key));
       continue;
     }
+    state->listed_late = false;
     MakeDue(*state);
     Schedule(*state);
   }
   late_ = std::move(rest);
+}
+
+// Forgets endpoints without work: after a while, or at once when they are deleted.
+void EndpointFunction::Sweep() {
+  const MonotonicTime now = ctx_->clock().Now();
+  const subscriptions::Snapshot* snapshot = program_.snapshot();
+  std::vector<std::string> idle;
+  endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
+    if (state.messages > 0 || !state.flights.empty() || state.in_line || state.listed_late ||
+        state.awaits_snapshot || now < state.hold_until) {
+      return;
+    }
+    const bool gone = snapshot != nullptr && snapshot->FindEndpoint(state.id) == nullptr;
+    if (gone || now - state.last_used >= program_.options().forget_after) idle.push_back(state.key);
+  });
+  for (const std::string& key : idle) endpoints_.Clear(key);
+  sweeping_ = endpoints_.size() > 0;
+  if (sweeping_) ctx_->SetTimer(kSweepKey, kSweepTimer, now + kSweepInterval);
 }
 
 bool EndpointFunction::Sendable(const EndpointState& state) const {
@@ -266,6 +329,10 @@ bool EndpointFunction::Sendable(const EndpointState& state) const {
   if (now < state.hold_until) return false;
   if (!state.ready.empty()) return true;
   if (!state.waiting.empty() && state.waiting.begin()->first <= now) return true;
+  return OpenMayGo(state);
+}
+
+bool EndpointFunction::OpenMayGo(const EndpointState& state) const {
   if (state.open.messages.empty() || !state.open_due) return false;
   // With wait_max 0 a batch gathers while a request is in flight.
   return state.wait_max > Duration::zero() || state.flights.empty() || flushing_;
@@ -277,22 +344,26 @@ void EndpointFunction::Schedule(EndpointState& state) {
   if (Sendable(state)) {
     if (!ctx_->MayAct()) return;  // OnResume() comes
     state.in_line = true;
+    ++in_line_;
     program_.Enqueue(this, state.key);
     return;
   }
-  MonotonicTime wake = state.hold_until;
-  if (state.ready.empty() && !state.open_due) {
-    if (state.waiting.empty()) return;
-    wake = std::max(wake, state.waiting.begin()->first);
+  // A slot that becomes free, a snapshot or a full batch come here by themselves.
+  const MonotonicTime now = ctx_->clock().Now();
+  const bool fresh = !state.ready.empty() || state.open_due;
+  if (fresh && state.hold_until > now) {
+    ctx_->SetTimer(state.key, kSendTimer, state.hold_until);
+  } else if (!state.waiting.empty()) {
+    const MonotonicTime retry = std::max(state.hold_until, state.waiting.begin()->first);
+    if (retry > now) ctx_->SetTimer(state.key, kSendTimer, retry);
   }
-  if (wake > ctx_->clock().Now()) ctx_->SetTimer(state.key, kSendTimer, wake);
 }
 
 absl::optional<EndpointFunction::Batch> EndpointFunction::TakeNext(EndpointState& state) {
   const auto due = state.waiting.begin();
   const bool retry_due =
       due != state.waiting.end() && due->first <= ctx_->clock().Now();
-  const bool fresh = !state.ready.empty() || state.open_due;
+  const bool fresh = !state.ready.empty() || OpenMayGo(state);
   if (retry_due && (!fresh || state.fresh_in_a_row >= kFreshInARowMax)) {
     state.fresh_in_a_row = 0;
     Batch batch = std::move(due->second);
@@ -300,7 +371,7 @@ absl::optional<EndpointFunction::Batch> EndpointFunction::TakeNext(EndpointState
     return batch;
   }
   if (retry_due) ++state.fresh_in_a_row;
-  if (state.ready.empty() && !state.open.messages.empty() && state.open_due) CloseOpen(state);
+  if (state.ready.empty() && OpenMayGo(state)) CloseOpen(state);
   if (state.ready.empty()) return absl::nullopt;
   Batch batch = std::move(state.ready.front());
   state.ready.pop_front();
@@ -311,6 +382,7 @@ void EndpointFunction::SendNext(const std::string& key) {
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return;
   state->in_line = false;
+  --in_line_;
   if (!ctx_->MayAct() || !Sendable(*state)) {
     Schedule(*state);
     return;
@@ -434,6 +506,11 @@ void EndpointFunction::Send(EndpointState& state, Batch batch) {
   ++flights_;
   program_.metrics().requests_in_flight.Add(1);
   program_.metrics().batch_messages.Observe(static_cast<double>(size));
+  // It may wait for its name or a slot, and the right to send may end meanwhile.
+  request->may_start = [self = std::weak_ptr<EndpointFunction*>(self_)] {
+    const std::shared_ptr<EndpointFunction*> function = self.lock();
+    return function != nullptr && (*function)->ctx_->MayAct();
+  };
   flight->second.request = program_.sink().Send(
       *std::move(request), [self = std::weak_ptr<EndpointFunction*>(self_), key = state.key,
                             id](HttpResult result) {
@@ -451,10 +528,17 @@ void EndpointFunction::OnHttpResult(const std::string& key, uint64_t flight_id,
   Batch batch = std::move(flight->second.batch);
   state->flights.erase(flight);
   --flights_;
+  state->last_used = ctx_->clock().Now();
   DeliveryMetrics& metrics = program_.metrics();
   metrics.requests_in_flight.Add(-1);
   metrics.attempt_seconds.Observe(Seconds(result.timings.total));
   if (result.resends > 0) metrics.resends.Add(result.resends);
+  if (result.failure == HttpFailure::kAborted && !result.request_sent) {
+    // As if it had not been tried.
+    if (--batch.tries == 0) batch.first_try.reset();
+    state->ready.push_front(std::move(batch));
+    return Schedule(*state);
+  }
 
   OutcomeContext context;
   context.batch_size = batch.messages.size();
@@ -477,7 +561,7 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
       const WallTime wall = ctx_->clock().Wall();
       metrics.delivered.Add(static_cast<double>(batch.messages.size()));
       for (const std::unique_ptr<Message>& message : batch.messages) {
-        metrics.end_to_end_seconds.Observe(Seconds(wall - message->record.event_time));
+        metrics.end_to_end_seconds.Observe(Seconds(Age(wall, message->record.event_time)));
         Finish(state, *message);
         ctx_->Complete(message->offset);
       }
@@ -497,6 +581,10 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
                 outcome.kind == OutcomeKind::kConfiguration ? dlq::DeadReason::kMisconfigured
                                                             : outcome.give_up);
     return;
+  }
+  // A receiver that names no time is left alone for the normal backoff.
+  if (outcome.kind == OutcomeKind::kThrottled && !outcome.hold) {
+    state.hold_until = std::max(state.hold_until, now + *delay);
   }
   const MonotonicTime next = std::max(now + *delay, state.hold_until);
   if (next > GiveUpAt(state.retry, *batch.first_try)) {
@@ -589,24 +677,29 @@ void EndpointFunction::OnResume(TaskContext&) {
 }
 
 void EndpointFunction::OnSnapshot() {
-  for (const std::string& key : std::exchange(awaiting_, {})) {
-    if (EndpointState* state = endpoints_.Get(key); state != nullptr) {
-      state->awaits_snapshot = false;
-      program_.metrics().waiting_for_snapshot.Add(-1);
-    }
-  }
+  const subscriptions::Snapshot* snapshot = program_.snapshot();
+  const uint64_t contents = snapshot == nullptr ? 0 : snapshot->contents_version();
+  const bool changed = std::exchange(contents_read_, contents) != contents;
   if (ctx_ == nullptr) return;
-  endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
-    ReadSettings(state);
-    Schedule(state);
-  });
+  if (changed) {
+    endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
+      ReadSettings(state);
+      Schedule(state);
+    });
+  }
+  for (const std::string& key : std::exchange(awaiting_, {})) {
+    EndpointState* state = endpoints_.Get(key);
+    if (state == nullptr || !std::exchange(state->awaits_snapshot, false)) continue;
+    program_.metrics().waiting_for_snapshot.Add(-1);
+    Schedule(*state);
+  }
 }
 
 bool EndpointFunction::HasFailedOrHanging(const EndpointState& state) const {
   if (!state.waiting.empty()) return true;
   const MonotonicTime hanging = ctx_->clock().Now() - program_.options().hanging_after;
   return std::any_of(state.flights.begin(), state.flights.end(), [hanging](const auto& flight) {
-    return flight.second.started <= hanging;
+    return flight.second.batch.tries > 1 || flight.second.started <= hanging;
   });
 }
 
@@ -614,34 +707,29 @@ void EndpointFunction::OnPressure(TaskContext&) {
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
     const size_t share = std::max(program_.options().endpoint_share_bytes,
                                   static_cast<size_t>(state.bytes_max));
-    if (!HasFailedOrHanging(state)) return;
-    while (state.bytes > share) {
-      const size_t before = state.messages;
-      EvictOldest(state);
-      if (state.messages == before) break;  // all the rest is in flight
-    }
+    if (state.bytes > share && HasFailedOrHanging(state)) GiveUpOldest(state, share);
   });
 }
 
-// Gives up the batch, of those not in flight, that holds the oldest message.
-void EndpointFunction::EvictOldest(EndpointState& state) {
-  const auto first_offset = [](const Batch& batch) { return batch.messages.front()->offset; };
-  auto oldest = state.waiting.end();
+// Gives up batches that are not in flight, the oldest first, until the endpoint holds no more than
+// `share` bytes. Those that wait for a retry are older than the rest.
+void EndpointFunction::GiveUpOldest(EndpointState& state, size_t share) {
+  using Waiting = decltype(state.waiting)::iterator;
+  std::vector<std::pair<int64_t, Waiting>> retries;
+  retries.reserve(state.waiting.size());
   for (auto it = state.waiting.begin(); it != state.waiting.end(); ++it) {
-    if (oldest == state.waiting.end() || first_offset(it->second) < first_offset(oldest->second)) {
-      oldest = it;
-    }
+    retries.emplace_back(it->second.messages.front()->offset, it);
   }
-  if (oldest != state.waiting.end()) {
-    Batch batch = std::move(oldest->second);
-    state.waiting.erase(oldest);
+  std::sort(retries.begin(), retries.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [offset, place] : retries) {
+    if (state.bytes <= share) return;
+    Batch batch = std::move(place->second);
+    state.waiting.erase(place);
     GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHeldFull);
-  } else if (!state.ready.empty()) {
-    Batch batch = std::move(state.ready.front());
-    state.ready.pop_front();
-    GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHeldFull);
-  } else if (!state.open.messages.empty()) {
-    CloseOpen(state);
+  }
+  while (state.bytes > share && (!state.ready.empty() || !state.open.messages.empty())) {
+    if (state.ready.empty()) CloseOpen(state);
     Batch batch = std::move(state.ready.front());
     state.ready.pop_front();
     GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHeldFull);
@@ -658,13 +746,8 @@ void EndpointFunction::OnDrain(TaskContext&, Drain kind) {
 }
 
 size_t EndpointFunction::in_flight() const {
-  if (!flushing_) return flights_;
-  // What can be sent at once is sent before the process stops.
-  size_t sendable = flights_;
-  endpoints_.ForEach([this, &sendable](absl::string_view, const EndpointState& state) {
-    if (Sendable(state)) ++sendable;
-  });
-  return sendable;
+  // What can be sent at once is sent before the process stops; all of that stands in line.
+  return flushing_ ? flights_ + in_line_ : flights_;
 }
 
 void EndpointFunction::Close(TaskContext&) {
@@ -679,6 +762,7 @@ void EndpointFunction::Close(TaskContext&) {
     state.flights.clear();
   });
   flights_ = 0;
+  in_line_ = 0;
   ctx_ = nullptr;
 }
 

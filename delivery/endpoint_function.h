@@ -40,7 +40,8 @@ class DeliveryProgram;
 //
 // An open batch that is due but finds no slot free goes on gathering until it is full.
 //
-// Threads: the shard's. Bounds: those of the shard's pending records.
+// Threads: the shard's. Bounds: those of the shard's pending records; an endpoint without any is
+// forgotten after a while.
 class EndpointFunction final : public KeyedProcessFunction {
  public:
   // `program` outlives it.
@@ -62,6 +63,10 @@ class EndpointFunction final : public KeyedProcessFunction {
   // From the program: this endpoint's turn, and a new snapshot.
   void SendNext(const std::string& key);
   void OnSnapshot();
+
+  // Endpoints that it remembers, and those whose late batch waits for the partition's end.
+  size_t endpoints() const { return endpoints_.size(); }
+  size_t waiting_for_partition_end() const { return late_.size(); }
 
  private:
   struct Message {
@@ -105,9 +110,11 @@ class EndpointFunction final : public KeyedProcessFunction {
     MonotonicTime hold_until{};  // nothing is sent before
     int fresh_in_a_row = 0;      // sent while a retry was due
     bool in_line = false;
+    bool listed_late = false;  // stands in late_
     bool awaits_snapshot = false;
     size_t messages = 0;
     size_t bytes = 0;
+    MonotonicTime last_used;  // had a message or a result
     std::unique_ptr<PreparedEndpoint> prepared;
   };
   struct Output {
@@ -118,12 +125,15 @@ class EndpointFunction final : public KeyedProcessFunction {
 
   EndpointState& StateOf(absl::string_view key);
   void ReadSettings(EndpointState& state);
-  void SplitUntried(EndpointState& state);
+  static bool Fits(const EndpointState& state, const Batch& batch);
+  void CutUntried(EndpointState& state);
   void Add(EndpointState& state, std::unique_ptr<Message> message);
   void CloseOpen(EndpointState& state);
   void StartOpen(EndpointState& state, const Message& first);
   void MakeDue(EndpointState& state);
+  void Sweep();
   bool Sendable(const EndpointState& state) const;
+  bool OpenMayGo(const EndpointState& state) const;
   void Schedule(EndpointState& state);
   absl::optional<Batch> TakeNext(EndpointState& state);
   void Send(EndpointState& state, Batch batch);
@@ -141,19 +151,22 @@ class EndpointFunction final : public KeyedProcessFunction {
   void Emit(Output output);
   void DrainOutputs();
   bool HasFailedOrHanging(const EndpointState& state) const;
-  void EvictOldest(EndpointState& state);
+  void GiveUpOldest(EndpointState& state, size_t share);
 
   DeliveryProgram& program_;
   TaskContext* ctx_ = nullptr;
   ReplayableValueState<EndpointState> endpoints_;
   RecentIdentities recent_;
   std::deque<Output> outputs_;  // refused by the producer; in order
-  std::vector<std::string> late_;
-  std::vector<std::string> awaiting_;
+  std::vector<std::string> late_;      // each endpoint once
+  std::vector<std::string> awaiting_;  // each endpoint once
+  uint64_t contents_read_ = 0;         // of the snapshot whose settings were read last
+  bool sweeping_ = false;
   bool at_partition_end_ = false;
   bool flushing_ = false;
   uint64_t next_flight_ = 1;
   size_t flights_ = 0;
+  size_t in_line_ = 0;
   // Handed weakly to callbacks of the sink: gone when this is closed.
   std::shared_ptr<EndpointFunction*> self_;
 };

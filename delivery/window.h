@@ -14,15 +14,15 @@ class Window {
  public:
   static constexpr double kInitial = 4;
 
-  explicit Window(int limit) : limit_(limit), threshold_(limit) {
-    size_ = std::min(kInitial, static_cast<double>(limit));
+  explicit Window(int limit) : limit_(std::max(limit, 1)), threshold_(limit_) {
+    size_ = std::min(kInitial, static_cast<double>(limit_));
   }
 
   size_t size() const { return static_cast<size_t>(size_); }
 
   void SetLimit(int limit) {
-    limit_ = limit;
-    size_ = std::min(size_, static_cast<double>(limit));
+    limit_ = std::max(limit, 1);
+    size_ = std::min(size_, static_cast<double>(limit_));
   }
 
   void Apply(WindowEffect effect) {

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,6 +35,9 @@ struct HttpRequest {
   // Requests of different groups never share a connection: the customer's id, and whatever else
   // must keep them apart.
   std::string connection_group;
+  // Asked, if set, when the request has its slot and nothing was sent yet: false ends it with
+  // kAborted. It must not call the sink.
+  std::function<bool()> may_start;
 };
 
 enum class HttpFailure : uint8_t {
@@ -46,7 +50,7 @@ enum class HttpFailure : uint8_t {
   kReset,     // the connection broke before the answer's head was complete
   kProtocol,  // what came is no HTTP
   kHeadersTooLarge,
-  kAborted,     // by Abort()
+  kAborted,     // by Abort() or may_start
   kBadRequest,  // unfit for the wire; nothing was sent
 };
 inline constexpr int kHttpFailures = 11;

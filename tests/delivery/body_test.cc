@@ -69,6 +69,16 @@ TEST(BodyTest, TheBoundHoldsForTheWorstText) {
   EXPECT_LE(EnvelopeBody(Message()).size(), EnvelopeBytesMax(Message()));
 }
 
+TEST(BodyTest, ABoundOfAPlainEnvelopeIsCloseToIt) {
+  MessageView message;
+  const std::string text(100, 'x');
+  message.message_id = message.event_id = message.type = message.tenant = text;
+  message.data = "{}";
+  EXPECT_LE(EnvelopeBytesMax(message) - EnvelopeBody(message).size(), 4u);
+  message.department = text;
+  EXPECT_LE(EnvelopeBytesMax(message) - EnvelopeBody(message).size(), 4u);
+}
+
 TEST(BodyTest, TimesAreWrittenInFull) {
   EXPECT_EQ(FormatRfc3339(WallTimeFromMillis(0)), "1970-01-01T00:00:00.000Z");
   EXPECT_EQ(FormatRfc3339(WallTimeFromMillis(-1)), "1969-12-31T23:59:59.999Z");

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -459,6 +460,30 @@ TEST_F(EndpointFunctionTest, StartsNothingWhileItMayNotActAndGoesOnAfterwards) {
   EXPECT_EQ(sink_->size(), 1u);
 }
 
+TEST_F(EndpointFunctionTest, ARequestThatGetsItsSlotWhenItMayNotActIsNotSentAndNotCounted) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  EXPECT_TRUE(sink_->at(0).request.may_start());
+  ctx_.set_may_act(false);
+  EXPECT_FALSE(sink_->at(0).request.may_start());
+  sink_->Abort(1);
+  sink_->DeliverAborts();
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u);
+  EXPECT_EQ(function_->in_flight(), 0u);
+  ctx_.set_may_act(true);
+  function_->OnResume(ctx_);
+  Turn();
+  ASSERT_EQ(sink_->size(), 2u);
+  EXPECT_EQ(sink_->at(1).Header("webhook-attempt"), "1");
+  ctx_.Close(*function_);
+  EXPECT_FALSE(sink_->at(1).request.may_start());
+}
+
 TEST_F(EndpointFunctionTest, AStopSendsOpenBatchesAtOnce) {
   Publish();
   Start();
@@ -616,6 +641,225 @@ TEST_F(EndpointFunctionTest, DropsARepeatOfWhatAPredecessorHadCompleted) {
   Turn();
   EXPECT_EQ(sink_->size(), 0u);
   EXPECT_TRUE(ctx_.IsCompleted(1));
+}
+
+TEST_F(EndpointFunctionTest, WhatIsGatheredNeverGoesBeyondBoundsThatWereLoweredMeanwhile) {
+  Publish();
+  Start();
+  Deliver(1, 5);
+  settings_.batch.events_max = 2;
+  Publish(11);
+  for (int i = 0; i < 3; ++i) Turn();
+  ASSERT_EQ(sink_->size(), 3u);
+  EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "2");
+  EXPECT_EQ(sink_->at(1).Header("webhook-batch-size"), "2");
+  EXPECT_EQ(sink_->at(2).Header("webhook-batch-size"), "1");
+}
+
+TEST_F(EndpointFunctionTest, WhatIsGatheredIsCutWhereFewerBytesFit) {
+  Publish();
+  Start();
+  for (int64_t n = 1; n <= 4; ++n) {
+    DispatchRecord record = MakeRecord(n);
+    record.data = absl::StrCat("\"", std::string(400, 'x'), "\"");
+    Deliver(record);
+  }
+  settings_.batch.bytes_max = 1'400;
+  Publish(11);
+  for (int i = 0; i < 4; ++i) Turn();
+  ASSERT_EQ(sink_->size(), 2u);
+  EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "2");
+  EXPECT_LE(sink_->at(0).request.body.size(), 1'400u);
+}
+
+TEST_F(EndpointFunctionTest, AShorterWaitHoldsForTheOpenBatchToo) {
+  settings_.batch.wait_max = milliseconds(4'000);
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Advance(milliseconds(100));
+  settings_.batch.wait_max = milliseconds(500);
+  Publish(11);
+  Advance(milliseconds(399));
+  EXPECT_EQ(sink_->size(), 0u);
+  Advance(milliseconds(1));
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, AThrottlingReceiverIsLeftAloneForTheBackoffEvenWithoutRetryAfter) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.retry.first_delay = seconds(5);
+  settings_.retry.cap = seconds(5);
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 429);
+  Deliver(2, 9);
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u) << "the endpoint is held, not its message alone";
+  Advance(seconds(5));
+  Turn();
+  EXPECT_GT(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, WithWaitMaxZeroARetryWaitsForNoRequestInFlight) {
+  settings_.batch.wait_max = milliseconds(0);
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 500);
+  Deliver(2, 2);
+  Turn();
+  ASSERT_EQ(sink_->size(), 2u);
+  Deliver(3, 3);  // gathers
+  Turn();
+  Advance(milliseconds(100));
+  ASSERT_EQ(sink_->size(), 3u);
+  EXPECT_EQ(sink_->at(2).Header("webhook-attempt"), "2");
+  EXPECT_EQ(sink_->at(2).Header("webhook-batch-size"), "1");
+  sink_->AnswerStatus(1, 200);
+  sink_->AnswerStatus(2, 200);
+  Turn();
+  EXPECT_EQ(sink_->size(), 4u);
+}
+
+TEST_F(EndpointFunctionTest, AStopDoesNotWaitForARetryThatBecomesDueMeanwhile) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 2);
+  Turn();
+  Turn();
+  ASSERT_EQ(sink_->size(), 2u);
+  sink_->AnswerStatus(0, 500);
+  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kShutdown);
+  EXPECT_EQ(function_->in_flight(), 1u);
+  ctx_.manual_clock().Advance(milliseconds(100));  // timers fire no more
+  Turn();
+  EXPECT_EQ(function_->in_flight(), 1u) << "nobody would send it";
+  sink_->AnswerStatus(1, 200);
+  Turn();
+  while (sink_->in_flight() > 0) sink_->AnswerStatus(sink_->size() - 1, 200);
+  EXPECT_EQ(function_->in_flight(), 0u);
+}
+
+TEST_F(EndpointFunctionTest, AStopWithoutTheRightToSendWaitsForWhatIsInFlightOnly) {
+  Publish();
+  Start();
+  Deliver(1, 2);
+  ctx_.set_may_act(false);
+  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kShutdown);
+  Turn();
+  EXPECT_EQ(function_->in_flight(), 0u);
+}
+
+TEST_F(EndpointFunctionTest, TimesFromAnyCenturyAreSurvived) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  const int64_t millis[] = {INT64_MIN, -62'135'596'800'000, 253'402'300'799'999, INT64_MAX};
+  for (int64_t n = 0; n < 4; ++n) {
+    DispatchRecord record = MakeRecord(n);
+    record.event_time = WallTimeFromMillis(millis[n]);
+    Deliver(record);
+  }
+  for (int i = 0; i < 4; ++i) Turn();
+  ASSERT_EQ(sink_->size(), 4u);
+  for (size_t i = 0; i < 4; ++i) sink_->AnswerStatus(i, 200);
+  EXPECT_EQ(ctx_.completed().size(), 4u);
+  EXPECT_FALSE(absl::StrContains(all_metrics_.Expose(), "_sum -")) << "no time is negative";
+}
+
+TEST_F(EndpointFunctionTest, ABatchDispatchedInTheFutureWaitsNoLongerThanWaitMax) {
+  Publish();
+  Start();
+  DispatchRecord record = MakeRecord(1);
+  record.dispatch_time += std::chrono::hours(1);
+  Deliver(record);
+  Advance(milliseconds(1'000));
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointFunctionTest, ForgetsAnEndpointThatHadNothingToDoForLong) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 2;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 200);
+  auto& function = static_cast<EndpointFunction&>(*function_);
+  for (int i = 0; i < 9; ++i) Advance(std::chrono::minutes(1));
+  EXPECT_EQ(function.endpoints(), 1u);
+  Advance(std::chrono::minutes(1));
+  EXPECT_EQ(function.endpoints(), 0u);
+  EXPECT_EQ(ctx_.timers(), 0u);
+  Deliver(2, 2);
+  Turn();
+  EXPECT_EQ(sink_->size(), 2u);
+}
+
+TEST_F(EndpointFunctionTest, ForgetsADeletedEndpointWithinAMinuteOfItsLastMessage) {
+  endpoint_exists_ = false;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Advance(seconds(1));
+  auto& function = static_cast<EndpointFunction&>(*function_);
+  EXPECT_EQ(function.endpoints(), 1u);
+  Advance(seconds(59));
+  EXPECT_EQ(function.endpoints(), 0u);
+}
+
+TEST_F(EndpointFunctionTest, NeverForgetsAnEndpointWhoseRequestHangs) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  for (int i = 0; i < 20; ++i) Advance(std::chrono::minutes(1));
+  sink_->AnswerStatus(0, 200);
+  EXPECT_TRUE(ctx_.IsCompleted(0));
+}
+
+TEST_F(EndpointFunctionTest, LagListsAnEndpointOnceHoweverManyBatchesItOpens) {
+  settings_.batch.events_max = 1;
+  Publish();
+  Start();
+  settings_.batch.events_max = 2;
+  Publish(11);
+  for (int64_t n = 0; n < 101; ++n) {
+    DispatchRecord record = MakeRecord(n);
+    record.dispatch_time -= seconds(30);
+    Deliver(record);
+  }
+  EXPECT_EQ(static_cast<EndpointFunction&>(*function_).waiting_for_partition_end(), 1u);
+  ctx_.manual_clock().Advance(milliseconds(100));
+  function_->OnPartitionEnd(ctx_, 101);
+  EXPECT_EQ(static_cast<EndpointFunction&>(*function_).waiting_for_partition_end(), 0u);
+}
+
+TEST_F(EndpointFunctionTest, AnEndpointWhoseRetryIsInFlightCountsAsFailing) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 1;
+  settings_.batch.bytes_max = 1024;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 500);
+  Advance(milliseconds(100));
+  ASSERT_EQ(sink_->size(), 2u);
+  const std::string data = absl::StrCat("\"", std::string(300'000, 'x'), "\"");
+  for (int64_t n = 2; n <= 10; ++n) {
+    DispatchRecord record = MakeRecord(n);
+    record.data = data;
+    Deliver(record);
+  }
+  function_->OnPressure(ctx_);
+  EXPECT_EQ(ctx_.emitted().size(), 3u);
 }
 
 TEST_F(EndpointFunctionTest, EndpointsTakeTurns) {

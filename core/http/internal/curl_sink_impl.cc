@@ -261,6 +261,11 @@ void CurlSink::Pump() {
     if (transfer.host->active >= options_.host_in_flight_max) {
       transfer.state = State::kParked;
       transfer.host->parked.push_back(transfer.id);
+    } else if (transfer.request.may_start && !transfer.request.may_start()) {
+      HttpResult result;
+      result.failure = HttpFailure::kAborted;
+      result.timings.queued = loop_.clock().Now() - transfer.accepted;
+      Forget(transfer, std::move(result));
     } else {
       Start(transfer);
     }
@@ -498,8 +503,11 @@ HttpTimings CurlSink::TimingsOf(const Transfer& transfer) {
 }
 
 void CurlSink::LeaveHost(Transfer& transfer) {
-  Host& host = *transfer.host;
-  --host.active;
+  --transfer.host->active;
+  Unpark(*transfer.host);
+}
+
+void CurlSink::Unpark(Host& host) {
   if (host.parked.empty()) return;
   const HttpRequestId next = host.parked.front();
   host.parked.pop_front();
@@ -513,8 +521,10 @@ void CurlSink::Forget(Transfer& transfer, HttpResult result) {
     --transfer.route->users;
     transfer.route->last_used = loop_.clock().Now();
   }
-  if (Host* const host = transfer.host; host != nullptr && --host->users == 0) {
-    hosts_.erase(host->key);
+  if (Host* const host = transfer.host; host != nullptr) {
+    // Its turn passes on to one that waits behind it.
+    if (transfer.state == State::kQueued) Unpark(*host);
+    if (--host->users == 0) hosts_.erase(host->key);
   }
   ended_.push_back(Ended{std::move(transfer.done), std::move(result)});
   transfers_.erase(transfer.id);

@@ -171,6 +171,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   HttpResult ResultOf(Transfer& transfer, Cause cause, int code);
   HttpTimings TimingsOf(const Transfer& transfer);
   void LeaveHost(Transfer& transfer);
+  void Unpark(Host& host);
   // Of a transfer that is not in libcurl: puts `result` on ended_, and `transfer` is gone.
   void Forget(Transfer& transfer, HttpResult result);
 

@@ -96,6 +96,29 @@ TEST_F(SinkFlowTest, OneHostGetsSoManyAtOnceAndTheOthersGoOn) {
   EXPECT_LE(slow.connections(), 3);
 }
 
+TEST_F(SinkFlowTest, AskedWhenItGetsItsSlotARequestMayStillNotStart) {
+  options_.host_in_flight_max = 1;
+  RawSocketStub stub(*loop_);
+  stub.SetScript([](const StubRequest&) {
+    return StubScript{WaitFor(milliseconds(30)), SendBytes(StubAnswer(200))};
+  });
+  bool may = true;
+  for (int i = 0; i < 5; ++i) {
+    HttpRequest request = Request(stub.url());
+    request.may_start = [&may] { return may; };
+    SendAsync(std::move(request));
+  }
+  ASSERT_TRUE(Run([&] { return stub.requests().size() == 1; }));
+  may = false;
+  ASSERT_TRUE(RunUntilResults(5)) << "none of those that waited for the host stays behind";
+  EXPECT_EQ(stub.requests().size(), 1u);
+  EXPECT_EQ(results_.front().status, 200);
+  for (size_t i = 1; i < 5; ++i) {
+    EXPECT_EQ(results_[i].failure, HttpFailure::kAborted);
+    EXPECT_FALSE(results_[i].request_sent);
+  }
+}
+
 TEST_F(SinkFlowTest, AbortEndsARequestInEveryState) {
   options_.in_flight_max = 2;
   options_.host_in_flight_max = 1;
