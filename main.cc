@@ -124,6 +124,16 @@ struct ProgramOptions {
             "option roles: \"", role, "\" is none of api, matcher, worker, indexer"));
       }
     }
+    // A topic whose name begins with it is ours, never a source.
+    if (kafka.prefix.empty()) {
+      return absl::InvalidArgumentError("option kafka.prefix: must not be empty");
+    }
+    const std::string& source = matcher.decoder.topic_prefix;
+    if (source.compare(0, kafka.prefix.size(), kafka.prefix) == 0) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "option source.topic_prefix: \"", source, "\" lies within kafka.prefix = \"",
+          kafka.prefix, "\", whose topics are never sources"));
+    }
     RETURN_IF_ERROR(CheckListen("api.listen", api.listen));
     RETURN_IF_ERROR(CheckListen("probes.listen", probes_listen));
     regex_t compiled;
@@ -324,11 +334,13 @@ class Service {
   }
 
   absl::Status WaitForLog() {
+    // A call holds the loop up: none is long, so that the probes and the signals are served.
+    constexpr milliseconds kPing{1'000};
+    constexpr milliseconds kEnsure{2'000};
     const MonotonicTime until = clock_.Now() + options_.startup_timeout;
     while (true) {
-      const auto left = std::chrono::duration_cast<milliseconds>(until - clock_.Now());
-      absl::Status status = log_->EnsureTopics(
-          OwnTopics(options_), std::max(milliseconds(1'000), std::min(left, milliseconds(30'000))));
+      absl::Status status = log_->Ping(kPing);
+      if (status.ok()) status = log_->EnsureTopics(OwnTopics(options_), kEnsure);
       if (status.ok()) return status;
       const bool retry = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
       if (!retry || clock_.Now() >= until) return status;
