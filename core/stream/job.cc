@@ -166,6 +166,7 @@ void JobImpl::Run(Runner& runner) {
 }
 
 void JobImpl::KeepStatus(Runner& runner) {
+  if (runner.shard == nullptr) return;  // it ends, and turns the loop meanwhile
   const JobStatus status = runner.shard->status();
   runner.status.assigned.store(status.shards_assigned > 0);
   runner.status.tasks_running.store(status.tasks_running);

@@ -158,6 +158,37 @@ TEST_F(JobTest, StopHardCutsAStopShort) {
   EXPECT_EQ(log_.Members("g").size(), 2u);
 }
 
+// A program may turn the loop while it ends, until its requests are through.
+TEST_F(JobTest, EndsThoughItsProgramTurnsTheLoopForLong) {
+  class SlowToEnd final : public ShardProgram {
+   public:
+    SlowToEnd(EventLoop& loop, Seen& seen) : loop_(loop), seen_(seen) {}
+    ~SlowToEnd() override {
+      // Due after whatever the job does on this loop from time to time.
+      bool due = false;
+      loop_.CallAfter(std::chrono::milliseconds(300), [&due] { due = true; });
+      while (!due) loop_.RunOnce(std::chrono::milliseconds(300));
+    }
+    std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
+      return std::make_unique<CompletingFunction>(seen_);
+    }
+
+   private:
+    EventLoop& loop_;
+    Seen& seen_;
+  };
+  options_.shards = 1;
+  auto job = *Job::Start(log_, clock_, metrics_, options_, [this](const ShardEnvironment& at) {
+    return absl::StatusOr<std::unique_ptr<ShardProgram>>(
+        std::make_unique<SlowToEnd>(at.loop, seen_));
+  });
+  absl::Notification done;
+  job->Stop([&done] { done.Notify(); });
+  ASSERT_TRUE(done.WaitForNotificationWithTimeout(kPatience));
+  job.reset();
+  EXPECT_TRUE(log_.Members("g").empty());
+}
+
 TEST_F(JobTest, FactorysFailureIsItsOwn) {
   int made = 0;
   const auto job = Job::Start(

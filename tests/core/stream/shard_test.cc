@@ -751,6 +751,27 @@ TEST_F(ShardTest, FailedTaskAloneBeginsAgainFromItsLastCommit) {
   EXPECT_EQ(Committed(t0_), 5);
 }
 
+TEST_F(ShardTest, TaskThatFailsWhileAClaimIsRefusedBeginsAgainAfterIt) {
+  Write(t0_, 2);
+  auto a = Join();
+  Pass(milliseconds(200), {a.get()});
+  log_.SetCommitFault(MemoryLog::CommitFault::kRefuse);
+  auto b = Join();
+  Settle({a.get(), b.get()});
+  a->Take(t0_);
+  ASSERT_TRUE(a->Has(t0_));
+  a->At(t0_).ctx().Fail(absl::InternalError("broken"));
+  Pass(seconds(1), {a.get(), b.get()});
+  EXPECT_THAT(a->Take(t0_), ElementsAre("close"));
+  log_.SetCommitFault(MemoryLog::CommitFault::kNone);
+  Pass(seconds(6), {a.get(), b.get()});
+  ASSERT_TRUE(a->Has(t0_));
+  EXPECT_EQ(a->At(t0_).pending(), (std::set<int64_t>{0, 1}));
+  a->At(t0_).CompleteAll();
+  Pass(milliseconds(200), {a.get(), b.get()});
+  EXPECT_EQ(Committed(t0_), 2);
+}
+
 TEST_F(ShardTest, DelayOfAFailingTaskDoublesUpToHalfAMinute) {
   Write(t0_, 1);
   auto a = Join();
