@@ -245,6 +245,7 @@ class Service {
 
   int Run() {
     if (absl::Status status = Prepare(); !status.ok()) {
+      if (stopping_ && absl::IsCancelled(status)) return 0;  // as it was told to
       POSTRIDER_LOG(kError, "cannot start", {"why", status.message()});
       return Fail(status);
     }

@@ -397,6 +397,8 @@ class BadStartTest(unittest.TestCase):
         self.bad_option("probes.listen", "127.0.0.1:65536", "127.0.0.1:8080")
         self.bad_option("source.topics", "^(", "regular expression")
         self.bad_option("source.topics", "events", "'^'")
+        self.bad_option("kafka.prefix", "x.y.", "never sources",
+                        "--kafka.prefix=x.", "--source.topic_prefix=x.y.")
         self.bad_option("secrets.key_file", "/nowhere/keys", "No such file")
         self.bad_option("roles", "cook", "api, matcher, worker, indexer")
         self.bad_option("worker.shards", "65", "1..64", "--worker.shards=65")
