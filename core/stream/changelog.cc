@@ -121,7 +121,8 @@ bool ChangelogReplay::IsLive(absl::string_view identity) const {
 }
 
 void ChangelogReplay::Erasable(absl::string_view identity, uint64_t epoch) {
-  erasable_.push_back(ChangelogRecordKey(identity, epoch));
+  // A record of our own epoch has the key of what we may write next.
+  if (epoch < own_epoch_) erasable_.push_back(ChangelogRecordKey(identity, epoch));
 }
 
 // A record of `epoch` rules from now on; the one that did is not needed any more.
@@ -133,7 +134,7 @@ void ChangelogReplay::Supersede(absl::string_view identity, Known& known, uint64
 
 void ChangelogReplay::OnLive(absl::string_view identity) {
   Known& known = known_[identity];
-  if (known.epoch && *known.epoch != own_epoch_) Erasable(identity, *known.epoch);
+  if (known.epoch) Erasable(identity, *known.epoch);
   known = Known();
   known.live = true;
 }
@@ -154,9 +155,7 @@ absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view ke
 
   if (known.live) {
     // What this task has written itself stands; only records of other epochs are in the way.
-    if (record.kind != ChangelogKind::kErase && record.epoch != own_epoch_) {
-      Erasable(record.identity, record.epoch);
-    }
+    if (record.kind != ChangelogKind::kErase) Erasable(record.identity, record.epoch);
     return step;
   }
   if (late) {
@@ -210,7 +209,7 @@ std::vector<std::string> ChangelogReplay::TakeErasable() {
   erasable_.clear();
   // A clear or a delete that rules hides older records until these are erased: it goes last.
   for (auto& [identity, known] : known_) {
-    if (known.live || known.has_value || !known.epoch) continue;
+    if (known.live || known.has_value || !known.epoch || *known.epoch >= own_epoch_) continue;
     keys.push_back(ChangelogRecordKey(identity, *known.epoch));
     known.epoch = absl::nullopt;
   }

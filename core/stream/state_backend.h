@@ -1,0 +1,168 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/btree_map.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "core/stream/changelog.h"
+#include "core/stream/state_key.h"
+#include "core/stream/state_store.h"
+
+namespace postrider {
+
+// Appends to the changelog partition of one task. Threads: the shard's.
+class ChangelogWriter {
+ public:
+  using AppendDone = absl::AnyInvocable<void(absl::Status) &&>;
+
+  virtual ~ChangelogWriter() = default;
+  // False: full, nothing was taken. `done` is called once, never from inside this call, and not
+  // after the task was closed; answers may come in any order.
+  [[nodiscard]] virtual bool Append(EncodedChangelogRecord&& record, AppendDone&& done) = 0;
+};
+
+// One state of a task as its backend sees it: turns what is restored into writes of the store.
+class DurableState {
+ public:
+  DurableState(uint16_t id, std::string name) : id_(id), name_(std::move(name)) {}
+  virtual ~DurableState() = default;
+  DurableState(const DurableState&) = delete;
+  DurableState& operator=(const DurableState&) = delete;
+
+  uint16_t id() const { return id_; }
+  const std::string& name() const { return name_; }
+
+  // The changelog says that `key` has `payload`, put by `epoch`; or that it has no value.
+  // kFailedPrecondition: of a version that this binary does not know.
+  virtual absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) = 0;
+  virtual absl::Status RestoreRemoved(const StateKey& key) = 0;
+  // Puts the value again under this task's epoch, if an earlier one had put it. False: no room.
+  virtual absl::StatusOr<bool> Reassert(const StateKey& key) = 0;
+
+ private:
+  const uint16_t id_;
+  const std::string name_;
+};
+
+struct StateBackendOptions {
+  uint64_t epoch = 0;  // of this owner; goes into every record
+  // Writes whose answer has not come, and those that the store did not take yet.
+  size_t overlay_bytes_max = 16 << 20;
+};
+
+// The durable state of one task: a store, the changelog, and between them an overlay.
+//
+//   Write() --> changelog            (the overlay shows the change to every read at once)
+//   acknowledged, and all before it --> `done`: it is durable; --> the store; out of the overlay
+//   refused --> `failed`: the task is to be closed and restored from the log
+//
+// The store never holds what the log does not, so what is read from it after a fault is true; and
+// a `done` says that every earlier write of this backend is durable too.
+//
+// Threads: owned by one task. Bounds: overlay_bytes_max.
+class StateBackend {
+ public:
+  using WriteDone = absl::AnyInvocable<void() &&>;
+
+  // All outlive the backend; it calls `failed` at most once, after which no write is taken and no
+  // `done` runs any more.
+  StateBackend(const StateBackendOptions& options, StateStore& store, ChangelogWriter& changelog,
+               absl::AnyInvocable<void(absl::Status)> failed);
+  ~StateBackend();
+
+  // States register when they are made, before anything is restored; each id once: CHECKed.
+  void Register(DurableState& state);
+
+  struct Change {
+    std::string key;
+    absl::optional<std::string> value;  // none: deleted
+  };
+  // Appends one record and makes `changes` when it is acknowledged. False: no room (overlay or
+  // changelog), or the task has failed; nothing was taken.
+  [[nodiscard]] bool Write(ChangelogRecord&& record, std::vector<Change>&& changes,
+                           WriteDone&& done);
+  // `done` runs when all that was written until now is durable. False: it is already, and `done` is
+  // untouched.
+  [[nodiscard]] bool WhenDurable(WriteDone&& done);
+  // Appends a tombstone for a record that nothing needs, when there is room. In the order of the
+  // calls, and after what was written before. Never of this epoch: CHECKed.
+  void Erase(absl::string_view identity, uint64_t epoch);
+
+  // As the store's, with the overlay's writes in place.
+  absl::StatusOr<bool> Get(absl::string_view key, std::string& value) const;
+  absl::StatusOr<ScanEnd> Scan(StateRange& range, absl::string_view from, const ScanLimits& limits,
+                               StateStore::Visitor visit) const;
+
+  // Restore: Begin, then each record in offset order, then End. The task may read and write
+  // meanwhile. kResourceExhausted from RestoreRecord(): the store is full, and the same record may
+  // be tried again; any other fault: the restore has failed.
+  void BeginRestore(ChangelogReplay& replay);
+  absl::Status RestoreRecord(absl::string_view key, absl::string_view value);
+  // Re-asserts values of earlier epochs and erases what is not needed: as there is room, see
+  // settled().
+  void EndRestore();
+  // Null when nothing is being restored. For states: tells it of live writes.
+  ChangelogReplay* restoring() const { return replay_; }
+  bool settled() const { return replay_ == nullptr && reassert_.empty() && erase_.empty(); }
+
+  // There may be room again in the changelog or the store: goes on with what was left.
+  void OnRoom();
+
+  uint64_t epoch() const { return options_.epoch; }
+  bool failed() const { return failed_; }
+  size_t overlay_bytes() const { return overlay_bytes_; }
+  // Writes that are not acknowledged.
+  size_t pending() const { return pending_.size(); }
+  // For restored values, which the log holds already.
+  absl::Status ApplyRestored(const StateBatch& batch) { return store_.Apply(batch); }
+
+ private:
+  struct Overlaid {
+    absl::optional<std::string> value;
+    uint64_t write;  // the last one that changed it
+  };
+  struct Pending {
+    uint64_t write;
+    bool acknowledged;
+    std::vector<Change> changes;
+    std::vector<WriteDone> done;
+  };
+  void OnAppended(uint64_t write, const absl::Status& status);
+  void ApplyAcknowledged();
+  void Settle();
+  void Fail(absl::Status why);
+  absl::StatusOr<DurableState*> Find(const absl::optional<StateKey>& key) const;
+  static size_t Cost(const Change& change);
+
+  const StateBackendOptions options_;
+  StateStore& store_;
+  ChangelogWriter& changelog_;
+  absl::AnyInvocable<void(absl::Status)> fail_;
+  absl::flat_hash_map<uint16_t, DurableState*> states_;
+
+  absl::btree_map<std::string, Overlaid> overlay_;
+  size_t overlay_bytes_ = 0;
+  std::deque<Pending> pending_;  // in the order of the writes
+  std::deque<Pending> durable_;  // acknowledged; the store has not taken them yet
+  uint64_t last_write_ = 0;
+  StateBatch batch_;
+
+  ChangelogReplay* replay_ = nullptr;
+  absl::optional<ChangelogReplay::Step> step_;  // read, but not in the store
+  std::deque<std::string> reassert_;
+  std::deque<std::string> erase_;  // record keys
+  bool going_on_ = false;          // OnRoom() is running
+  bool failed_ = false;
+};
+
+}  // namespace postrider
