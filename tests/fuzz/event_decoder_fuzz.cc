@@ -50,7 +50,7 @@ void CompareWithValue(const DecodedEvent& event, const JsonValue& value) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace postrider;
   using namespace postrider::fuzz;
-  static JsonDecoder& decoder = **new auto(*JsonDecoder::Create({}));
+  static JsonDecoder& decoder = *JsonDecoder::Create({})->release();
   constexpr absl::string_view kNames[] = {"tenant", "department", "id", "time", "other"};
   Input in(data, size);
   std::vector<RecordHeader> headers;
