@@ -5,6 +5,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -291,14 +292,30 @@ void MergePatch(JsonValue& target, const JsonValue& patch) {
     return;
   }
   if (!target.is_object()) target = JsonValue::MakeObject();
+  // A body of a request may have 100,000 members, so each is found by a hash. The names in it stay
+  // where they are, because `members` never grows past what is reserved.
+  JsonValue::Object& members = *target.object();
+  members.reserve(members.size() + patch.object()->size());
+  absl::flat_hash_map<absl::string_view, size_t> places;
+  for (size_t i = 0; i < members.size(); ++i) places.emplace(members[i].name, i);
+  std::vector<bool> removed(members.size());
   for (const JsonMember& member : *patch.object()) {
+    const auto found = places.find(member.name);
     if (member.value.is_null()) {
-      target.Remove(member.name);
-      continue;
+      if (found == places.end()) continue;
+      removed[found->second] = true;
+      places.erase(found);
+    } else if (found != places.end()) {
+      MergePatch(members[found->second].value, member.value);
+    } else {
+      members.push_back(JsonMember{member.name, JsonValue()});
+      MergePatch(members.back().value, member.value);
+      places.emplace(members.back().name, members.size() - 1);
+      removed.push_back(false);
     }
-    if (target.Find(member.name) == nullptr) target.Set(member.name, JsonValue());
-    MergePatch(*target.Find(member.name), member.value);
   }
+  size_t place = 0;
+  std::erase_if(members, [&](const JsonMember&) { return removed[place++]; });
 }
 
 }  // namespace postrider

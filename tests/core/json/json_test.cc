@@ -68,6 +68,19 @@ TEST(JsonValueTest, BuildsObjectsAndArrays) {
   EXPECT_EQ(JsonValue::MakeObject({{"k", 1}, {"l", "m"}}).Serialize(), R"({"k":1,"l":"m"})");
 }
 
+TEST(JsonValueTest, MergesAsManyMembersAsABodyHolds) {
+  // By a search from the front for each name this took minutes.
+  JsonValue::Object many;
+  for (int i = 0; i < 100'000; ++i) many.push_back({std::to_string(i), i});
+  JsonValue target = JsonValue::MakeObject({{"first", true}});
+  MergePatch(target, JsonValue(many));
+  ASSERT_EQ(target.object()->size(), 100'001u);
+  EXPECT_EQ(target.object()->back().value.integer(), 99'999);
+  for (JsonMember& member : many) member.value = JsonValue();
+  MergePatch(target, JsonValue(many));
+  EXPECT_EQ(target.Serialize(), R"({"first":true})");
+}
+
 TEST(JsonValueTest, MergePatchFollowsRfc7396) {
   const struct {
     const char* target;
