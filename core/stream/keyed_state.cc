@@ -149,8 +149,14 @@ absl::StatusOr<absl::optional<InPlaceState::Found>> InPlaceState::Get(
   return absl::make_optional(Found{payload->version, std::string(payload->bytes)});
 }
 
-bool InPlaceState::Write(std::string identity, absl::optional<std::string> payload,
-                         StateBackend::WriteDone&& done) {
+void InPlaceState::Include(absl::string_view key, absl::string_view identity) {
+  const auto scanned = scanned_.find(key);
+  if (scanned != scanned_.end()) scanned->second.Include(identity);
+}
+
+bool InPlaceState::Write(absl::string_view key, absl::string_view sub_key,
+                         absl::optional<std::string> payload, StateBackend::WriteDone&& done) {
+  const std::string identity = EncodeStateKey(id(), key, sub_key);
   const absl::StatusOr<absl::optional<Stored>> before = Read(identity);
   ChangelogRecord record;
   record.kind = payload ? ChangelogKind::kPut : ChangelogKind::kClear;
@@ -164,6 +170,7 @@ bool InPlaceState::Write(std::string identity, absl::optional<std::string> paylo
   }
   const bool put = record.kind == ChangelogKind::kPut;
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
+  if (put) Include(key, identity);
   if (backend_.restoring() != nullptr) {
     if (put) {
       backend_.restoring()->OnLivePut(identity);
@@ -178,23 +185,29 @@ bool InPlaceState::Write(std::string identity, absl::optional<std::string> paylo
 
 bool InPlaceState::Put(absl::string_view key, absl::string_view sub_key, uint32_t version,
                        absl::string_view bytes, StateBackend::WriteDone&& done) {
-  return Write(EncodeStateKey(id(), key, sub_key),
+  return Write(key, sub_key,
                EncodeStatePayload(StatePayload{version, ExpiresMs(clock_, ttl_), 0, bytes}),
                std::move(done));
 }
 
 bool InPlaceState::Clear(absl::string_view key, absl::string_view sub_key,
                          StateBackend::WriteDone&& done) {
-  return Write(EncodeStateKey(id(), key, sub_key), absl::nullopt, std::move(done));
+  return Write(key, sub_key, absl::nullopt, std::move(done));
 }
 
 absl::StatusOr<ScanEnd> InPlaceState::ForEach(absl::string_view key, absl::string_view from,
-                                              const ScanLimits& limits, Visitor visit) const {
-  StateRange range(StatePrefix(id(), key));
+                                              const ScanLimits& limits, Visitor visit) {
+  auto scanned = scanned_.find(key);
+  if (scanned == scanned_.end()) {
+    scanned = scanned_.emplace(std::string(key), StateRange(StatePrefix(id(), key))).first;
+  }
+  StateRange& range = scanned->second;
+  bool empty = from.empty();
   absl::Status fault;
   absl::StatusOr<ScanEnd> end = backend_.Scan(
-      range, EncodeStateKey(id(), key, from), limits,
+      range, from.empty() ? std::string() : EncodeStateKey(id(), key, from), limits,
       [&](absl::string_view identity, absl::string_view value) {
+        empty = false;
         const absl::optional<StateKey> state_key = DecodeStateKey(identity);
         ByteReader in(value);
         in.Varint();
@@ -209,13 +222,16 @@ absl::StatusOr<ScanEnd> InPlaceState::ForEach(absl::string_view key, absl::strin
         return visit(state_key->sub_key, Found{payload->version, std::string(payload->bytes)});
       });
   RETURN_IF_ERROR(fault);
+  if (empty && end.ok() && *end == ScanEnd::kRangeEnd) scanned_.erase(scanned);
   return end;
 }
 
 absl::Status InPlaceState::Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) {
   RETURN_IF_ERROR(CheckPayload(name(), payload, version_max_));
+  const std::string identity = EncodeStateKey(id(), key.key, key.sub_key);
   StateBatch batch;
-  batch.Put(EncodeStateKey(id(), key.key, key.sub_key), WithEpoch(epoch, payload));
+  batch.Put(identity, WithEpoch(epoch, payload));
+  Include(key.key, identity);
   return backend_.ApplyRestored(batch);
 }
 
@@ -226,10 +242,9 @@ absl::Status InPlaceState::RestoreRemoved(const StateKey& key) {
 }
 
 absl::StatusOr<bool> InPlaceState::Reassert(const StateKey& key) {
-  std::string identity = EncodeStateKey(id(), key.key, key.sub_key);
-  ASSIGN_OR_RETURN(absl::optional<Stored> stored, Read(identity));
+  ASSIGN_OR_RETURN(absl::optional<Stored> stored, Read(EncodeStateKey(id(), key.key, key.sub_key)));
   if (!stored || stored->epoch >= backend_.epoch()) return true;
-  return Write(std::move(identity), std::move(stored->payload), {});
+  return Write(key.key, key.sub_key, std::move(stored->payload), {});
 }
 
 ListState::ListState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,

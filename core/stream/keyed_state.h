@@ -113,10 +113,12 @@ class InPlaceState final : public DurableState {
   // Is written though there is no value: an earlier clear may not be durable yet.
   [[nodiscard]] bool Clear(absl::string_view key, absl::string_view sub_key,
                            StateBackend::WriteDone&& done);
-  // The sub-keys of `key` from `from` on, in the order of their bytes, expired ones left out.
+  // The sub-keys of `key` from `from` on, in the order of their bytes, expired ones left out. Where
+  // the first one is is remembered for each key that was asked for and has any. The visitor makes
+  // no call on this state.
   using Visitor = absl::FunctionRef<bool(absl::string_view sub_key, const Found& value)>;
   absl::StatusOr<ScanEnd> ForEach(absl::string_view key, absl::string_view from,
-                                  const ScanLimits& limits, Visitor visit) const;
+                                  const ScanLimits& limits, Visitor visit);
 
   absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) override;
   absl::Status RestoreRemoved(const StateKey& key) override;
@@ -131,13 +133,15 @@ class InPlaceState final : public DurableState {
   };
   absl::StatusOr<absl::optional<Stored>> Read(const std::string& identity) const;
   absl::Status CheckVersion(const StatePayload& payload) const;
-  [[nodiscard]] bool Write(std::string identity, absl::optional<std::string> payload,
-                           StateBackend::WriteDone&& done);
+  [[nodiscard]] bool Write(absl::string_view key, absl::string_view sub_key,
+                           absl::optional<std::string> payload, StateBackend::WriteDone&& done);
+  void Include(absl::string_view key, absl::string_view identity);
 
   StateBackend& backend_;
   const Clock& clock_;
   const std::chrono::milliseconds ttl_;
   const uint32_t version_max_;
+  absl::flat_hash_map<std::string, StateRange> scanned_;  // by key
 };
 
 // One value of T per key.
@@ -196,10 +200,10 @@ class MapState {
                             StateBackend::WriteDone done = {}) {
     return state_.Clear(key, sub_key, std::move(done));
   }
-  // visit(sub_key, value), from `from` on; false stops.
-  absl::StatusOr<ScanEnd> ForEach(
-      absl::string_view key, absl::string_view from, const ScanLimits& limits,
-      absl::FunctionRef<bool(absl::string_view, const T&)> visit) const {
+  // visit(sub_key, value), from `from` on; false stops. It makes no call on this state.
+  absl::StatusOr<ScanEnd> ForEach(absl::string_view key, absl::string_view from,
+                                  const ScanLimits& limits,
+                                  absl::FunctionRef<bool(absl::string_view, const T&)> visit) {
     bool unreadable = false;
     absl::StatusOr<ScanEnd> end = state_.ForEach(
         key, from, limits, [&](absl::string_view sub_key, const InPlaceState::Found& found) {
@@ -247,6 +251,7 @@ class ListState final : public DurableState {
     absl::string_view value;
   };
   // The entries of `key` in their order, from the first or from (order, identity) on; false stops.
+  // The visitor makes no call on this state.
   absl::StatusOr<ScanEnd> Scan(absl::string_view key, const ScanLimits& limits,
                                absl::FunctionRef<bool(const Entry&)> visit);
   absl::StatusOr<ScanEnd> Scan(absl::string_view key, uint64_t from_order,

@@ -114,7 +114,7 @@ struct Task {
                 tests::IsOkAndHolds(ScanEnd::kRangeEnd));
     return entries;
   }
-  std::map<std::string, int> Map(const std::string& key) const {
+  std::map<std::string, int> Map(const std::string& key) {
     std::map<std::string, int> entries;
     EXPECT_THAT(map.ForEach(key, "", ScanLimits{},
                             [&](absl::string_view sub_key, const int& found) {
