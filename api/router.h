@@ -41,7 +41,7 @@ struct Route {
 };
 
 // A request line's target, taken apart. No value: it is not "/...", has a broken percent escape, or
-// an escaped NUL or slash in a segment.
+// an escaped NUL in a segment. An escaped slash is part of its segment.
 struct Target {
   std::string path;
   std::vector<std::string> segments;
