@@ -20,6 +20,8 @@ namespace {
 
 // What an overlaid change costs beside its bytes: it stands in the overlay and among the writes.
 constexpr size_t kChangeBytes = 128;
+// Writes that the store takes in one batch.
+constexpr size_t kApplyWrites = 64;
 
 }  // namespace
 
@@ -78,7 +80,8 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
     durable_.push_back(std::move(pending_.front()));
     pending_.pop_front();
   }
-  ApplyAcknowledged();
+  // Many at once are cheaper; what is left when the last answer is in is taken then.
+  if (pending_.empty() || durable_.size() >= kApplyWrites) ApplyAcknowledged();
   for (WriteDone& callback : done) {
     if (failed_) return;
     std::move(callback)();
@@ -87,25 +90,31 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
 
 void StateBackend::ApplyAcknowledged() {
   while (!durable_.empty() && !failed_) {
-    Pending& front = durable_.front();
+    const size_t writes = std::min(durable_.size(), kApplyWrites);
     batch_.Clear();
-    for (const Change& change : front.changes) {
-      if (change.value) {
-        batch_.Put(change.key, *change.value);
-      } else {
-        batch_.Delete(change.key);
+    for (size_t i = 0; i < writes; ++i) {
+      for (const Change& change : durable_[i].changes) {
+        if (change.value) {
+          batch_.Put(change.key, *change.value);
+        } else {
+          batch_.Delete(change.key);
+        }
       }
     }
     const absl::Status applied = store_.Apply(batch_);
     // The store is full: the overlay goes on to serve it, and refuses new writes at its bound.
     if (absl::IsResourceExhausted(applied)) return;
     if (!applied.ok()) return Fail(applied);
-    for (const Change& change : front.changes) {
-      overlay_bytes_ -= Cost(change);
-      const auto found = overlay_.find(change.key);
-      if (found != overlay_.end() && found->second.write == front.write) overlay_.erase(found);
+    for (size_t i = 0; i < writes; ++i) {
+      for (const Change& change : durable_.front().changes) {
+        overlay_bytes_ -= Cost(change);
+        const auto found = overlay_.find(change.key);
+        if (found != overlay_.end() && found->second.write == durable_.front().write) {
+          overlay_.erase(found);
+        }
+      }
+      durable_.pop_front();
     }
-    durable_.pop_front();
   }
 }
 
@@ -135,14 +144,13 @@ absl::StatusOr<ScanEnd> StateBackend::Scan(StateRange& range, absl::string_view 
   const std::string start(std::max(from, range.head()));
   auto overlaid = overlay_.lower_bound(start);
   const auto overlay_end = overlay_.lower_bound(range.end());
-  absl::optional<std::string> first_overlaid;
-  for (auto at = overlaid; at != overlay_end && !first_overlaid; ++at) {
-    if (at->second.value) first_overlaid = at->first;
-  }
+  const bool from_head = from <= range.head();
+  std::string first;
   size_t keys = 0;
   size_t bytes = 0;
   bool stopped = false;
   const auto emit = [&](absl::string_view key, absl::string_view value) {
+    if (keys == 0 && from_head) first = std::string(key);
     if (keys >= limits.keys_max ||
         (keys > 0 && bytes + key.size() + value.size() > limits.bytes_max)) {
       stopped = true;
@@ -172,9 +180,13 @@ absl::StatusOr<ScanEnd> StateBackend::Scan(StateRange& range, absl::string_view 
         }
         return emit(key, value);
       }));
-  // The store has moved the head to its own first key.
-  if (first_overlaid) range.Include(*first_overlaid);
-  if (store_end == ScanEnd::kRangeEnd) emit_overlaid_below(range.end());
+  if (store_end == ScanEnd::kRangeEnd && !stopped) emit_overlaid_below(range.end());
+  // The store has moved the head to its own first key; the overlay may have one before it, or have
+  // deleted it.
+  if (!first.empty()) {
+    range.Include(first);
+    range.MoveHead(first);
+  }
   return stopped ? ScanEnd::kLimit : ScanEnd::kRangeEnd;
 }
 
