@@ -23,9 +23,4 @@ size_t EnvelopeBytesMax(const MessageView& message);
 // the same order have the same id.
 std::string BatchId(absl::Span<const MessageView> messages);
 
-// `text` as a JSON string, quotes included.
-void AppendJsonString(absl::string_view text, std::string* out);
-// 2030-01-02T03:04:05.678Z; years 0000..9999.
-std::string FormatRfc3339(WallTime time);
-
 }  // namespace postrider::delivery

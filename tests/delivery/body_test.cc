@@ -3,6 +3,8 @@
 #include <string>
 #include <vector>
 
+#include "core/json/time_text.h"
+#include "core/json/writer.h"
 #include "gtest/gtest.h"
 
 namespace postrider::delivery {
@@ -47,7 +49,7 @@ std::string Json(absl::string_view text) {
 
 TEST(BodyTest, NoTextBreaksOutOfItsString) {
   EXPECT_EQ(Json("a\"b\\c"), "\"a\\\"b\\\\c\"");
-  EXPECT_EQ(Json(absl::string_view("\0\n\x1f", 3)), "\"\\u0000\\u000a\\u001f\"");
+  EXPECT_EQ(Json(absl::string_view("\0\n\x1f", 3)), "\"\\u0000\\n\\u001f\"");
   EXPECT_EQ(Json("\x7f/\u00e9\u20ac\U0001f600"), "\"\x7f/\u00e9\u20ac\U0001f600\"");
 }
 
