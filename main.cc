@@ -120,8 +120,8 @@ struct ProgramOptions {
     if (roles.empty()) return absl::InvalidArgumentError("option roles: name at least one role");
     for (const std::string& role : roles) {
       if (role != "api" && role != "matcher" && role != "worker" && role != "indexer") {
-        return absl::InvalidArgumentError(absl::StrCat(
-            "option roles: \"", role, "\" is none of api, matcher, worker, indexer"));
+        return absl::InvalidArgumentError(
+            absl::StrCat("option roles: \"", role, "\" is none of api, matcher, worker, indexer"));
       }
     }
     // A topic whose name begins with it is ours, never a source.
@@ -130,9 +130,9 @@ struct ProgramOptions {
     }
     const std::string& source = matcher.decoder.topic_prefix;
     if (source.compare(0, kafka.prefix.size(), kafka.prefix) == 0) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "option source.topic_prefix: \"", source, "\" lies within kafka.prefix = \"",
-          kafka.prefix, "\", whose topics are never sources"));
+      return absl::InvalidArgumentError(
+          absl::StrCat("option source.topic_prefix: \"", source, "\" lies within kafka.prefix = \"",
+                       kafka.prefix, "\", whose topics are never sources"));
     }
     RETURN_IF_ERROR(CheckListen("api.listen", api.listen));
     RETURN_IF_ERROR(CheckListen("probes.listen", probes_listen));
@@ -212,8 +212,8 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
   AddOwnAddresses(options.kafka.brokers, 9092, &network);
   AddOwnAddresses(options.api.listen, 0, &network);
   AddOwnAddresses(options.probes_listen, 0, &network);
-  for (const std::string* url : {&options.database.api_url, &options.database.indexer_url,
-                                 &options.database.reader_url}) {
+  for (const std::string* url :
+       {&options.database.api_url, &options.database.indexer_url, &options.database.reader_url}) {
     const absl::StatusOr<DatabaseUrl> parsed = DatabaseUrl::Parse(*url);
     if (parsed.ok()) AddOwnAddresses(parsed->hosts, 5432, &network);
   }
@@ -272,9 +272,9 @@ class Service {
     api::ServerOptions probes;
     probes.listen = options_.probes_listen;
     probes.connections_max = 64;
-    ASSIGN_OR_RETURN(probes_, api::Server::Start(
-                                  *loop_, api::MakeProbes(metrics_, [this] { return Ready(); }),
-                                  probes, metrics_, "probes", nullptr));
+    ASSIGN_OR_RETURN(
+        probes_, api::Server::Start(*loop_, api::MakeProbes(metrics_, [this] { return Ready(); }),
+                                    probes, metrics_, "probes", nullptr));
     POSTRIDER_LOG(kInfo, "probes listen", {"port", probes_->port()});
     resolver_ = CreateSystemResolver(SystemResolverOptions(), clock_, metrics_);
 
@@ -373,10 +373,10 @@ class Service {
     publish.topic_prefix = options_.matcher.decoder.topic_prefix;
     publish.own_prefix = options_.kafka.prefix;
     publish.event_bytes_max = options_.matcher.decoder.bytes_max;
-    ASSIGN_OR_RETURN(api_, api::ApiRole::Start(
-                               parts, options_.api,
-                               Database(options_.database.api_url, ApiRoleCheckSql()), publish,
-                               rules_));
+    ASSIGN_OR_RETURN(
+        api_, api::ApiRole::Start(parts, options_.api,
+                                  Database(options_.database.api_url, ApiRoleCheckSql()), publish,
+                                  rules_));
     POSTRIDER_LOG(kInfo, "api listens", {"port", api_->port()});
     return absl::OkStatus();
   }
@@ -409,18 +409,18 @@ class Service {
     if (options_.Has("worker")) {
       RETURN_IF_ERROR(CheckKeys(*snapshot));
       const delivery::WorkerParts parts{*log_, clock_, metrics_, *keys_, *resolver_};
-      ASSIGN_OR_RETURN(worker_, delivery::WorkerRole::Start(
-                                    parts, options_.worker, options_.kafka.prefix,
-                                    snapshot_options_.age_max, rules_, snapshot));
+      ASSIGN_OR_RETURN(worker_,
+                       delivery::WorkerRole::Start(parts, options_.worker, options_.kafka.prefix,
+                                                   snapshot_options_.age_max, rules_, snapshot));
     }
     if (options_.Has("matcher")) {
       subscriptions::MatcherTarget target;
       target.topic_prefix = options_.kafka.prefix;
       target.pool = options_.worker.pool;
       target.key_groups = static_cast<int32_t>(options_.worker.key_groups);
-      ASSIGN_OR_RETURN(matcher_, subscriptions::MatcherRole::Start(
-                                     *log_, clock_, metrics_, options_.matcher, target,
-                                     snapshot_options_.age_max));
+      ASSIGN_OR_RETURN(matcher_,
+                       subscriptions::MatcherRole::Start(*log_, clock_, metrics_, options_.matcher,
+                                                         target, snapshot_options_.age_max));
     }
     return absl::OkStatus();
   }
@@ -450,9 +450,8 @@ class Service {
     if (options_.Has("matcher")) parts.push_back({"matcher", StatusOf(matcher_.get())});
     if (options_.Has("indexer")) parts.push_back({"indexer", StatusOf(indexer_.get())});
     if (options_.Has("api")) {
-      parts.push_back({"api", api_ != nullptr
-                                  ? api_->health()
-                                  : absl::UnavailableError("it has not started")});
+      parts.push_back(
+          {"api", api_ != nullptr ? api_->health() : absl::UnavailableError("it has not started")});
     }
     return parts;
   }
@@ -594,8 +593,9 @@ int Main(int argc, char** argv) {
   CLI::App app("Delivers events from Kafka to customers' HTTP endpoints.", "postrider");
   app.set_version_flag("--version", std::string("postrider ") + POSTRIDER_VERSION);
   app.require_subcommand(1);
-  app.footer("Every option of `postrider config reference` may be given as a flag "
-             "(--section.name=value), as POSTRIDER_SECTION__NAME or in the YAML file of --config.");
+  app.footer(
+      "Every option of `postrider config reference` may be given as a flag "
+      "(--section.name=value), as POSTRIDER_SECTION__NAME or in the YAML file of --config.");
   std::string config_file;
   std::string scope;
   std::string name;

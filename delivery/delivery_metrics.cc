@@ -34,9 +34,9 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
           metrics.AddGauge("postrider_delivery_endpoints_waiting_for_snapshot",
                            "Endpoints whose messages are newer than the snapshot.")) {
   for (int i = 0; i < kOutcomeKinds; ++i) {
-    outcomes[static_cast<size_t>(i)] = &metrics.AddCounter(
-        "postrider_delivery_attempts_total", "Attempts by outcome.",
-        {{"outcome", OutcomeName(static_cast<OutcomeKind>(i))}});
+    outcomes[static_cast<size_t>(i)] =
+        &metrics.AddCounter("postrider_delivery_attempts_total", "Attempts by outcome.",
+                            {{"outcome", OutcomeName(static_cast<OutcomeKind>(i))}});
   }
   for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::DeadReason::kMisconfigured); ++i) {
     dead_letters[i] = &metrics.AddCounter(

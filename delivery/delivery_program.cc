@@ -21,8 +21,8 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
       metrics_(metrics),
       random_(seed) {}
 
-// Outside of a turn of the loop: what is still in flight (a stop that waited no longer) ends here, and its
-// functions are gone.
+// Outside of a turn of the loop: what is still in flight (a stop that waited no longer) ends here,
+// and its functions are gone.
 DeliveryProgram::~DeliveryProgram() {
   POSTRIDER_CHECK(functions_.empty());
   sink_->AbortAll();

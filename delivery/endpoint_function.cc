@@ -66,8 +66,8 @@ double Seconds(Duration duration) { return std::chrono::duration<double>(duratio
 
 // How long ago `then` was: between none and a century, whatever a clock or an event says.
 Duration Age(WallTime now, WallTime then) {
-  constexpr auto kCentury = static_cast<uint64_t>(
-      std::chrono::milliseconds(std::chrono::years(100)).count());
+  constexpr auto kCentury =
+      static_cast<uint64_t>(std::chrono::milliseconds(std::chrono::years(100)).count());
   if (then >= now) return Duration::zero();
   const uint64_t millis =
       static_cast<uint64_t>(MillisSinceEpoch(now)) - static_cast<uint64_t>(MillisSinceEpoch(then));
@@ -174,8 +174,8 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   if (!decoded.ok() || record.key.size() != 16) {
     // Never written by a matcher: kept for inspection, and the stream goes on.
     program_.metrics().undecodable.Increment();
-    POSTRIDER_LOG(kError, "undecodable dispatch record",
-                  {"partition", ctx.partition().ToString()}, {"offset", record.offset});
+    POSTRIDER_LOG(kError, "undecodable dispatch record", {"partition", ctx.partition().ToString()},
+                  {"offset", record.offset});
     Output output;
     output.record.topic = absl::StrCat(program_.options().topic_prefix, "rejected");
     output.record.key = std::string(record.key);
@@ -203,9 +203,9 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
 }
 
 void EndpointFunction::OnSkipped(TaskContext&, const LogRecord& record) {
-  const absl::StatusOr<DispatchRecord> decoded =
-      subscriptions::DecodeDispatchRecord(record.value);
-  if (decoded.ok()) static_cast<void>(recent_.SeenBefore(decoded->identity.Digest(), record.offset));
+  const absl::StatusOr<DispatchRecord> decoded = subscriptions::DecodeDispatchRecord(record.value);
+  if (decoded.ok())
+    static_cast<void>(recent_.SeenBefore(decoded->identity.Digest(), record.offset));
 }
 
 void EndpointFunction::Add(EndpointState& state, std::unique_ptr<Message> message) {
@@ -234,9 +234,10 @@ void EndpointFunction::Add(EndpointState& state, std::unique_ptr<Message> messag
   }
 }
 
-// Sets the clock of a new open batch. It counts from the first message's dispatch, so that a restart adds no second
-// wait. One that is due on arrival (we lag) waits for company: for late_wait and the partition's
-// end, but no longer than wait_max from now; so batches do not shrink at overload.
+// Sets the clock of a new open batch. It counts from the first message's dispatch, so that a
+// restart adds no second wait. One that is due on arrival (we lag) waits for company: for late_wait
+// and the partition's end, but no longer than wait_max from now; so batches do not shrink at
+// overload.
 void EndpointFunction::StartOpen(EndpointState& state, const Message& first) {
   state.open_due = flushing_;
   state.open_late = false;
@@ -361,8 +362,7 @@ void EndpointFunction::Schedule(EndpointState& state) {
 
 absl::optional<EndpointFunction::Batch> EndpointFunction::TakeNext(EndpointState& state) {
   const auto due = state.waiting.begin();
-  const bool retry_due =
-      due != state.waiting.end() && due->first <= ctx_->clock().Now();
+  const bool retry_due = due != state.waiting.end() && due->first <= ctx_->clock().Now();
   const bool fresh = !state.ready.empty() || OpenMayGo(state);
   if (retry_due && (!fresh || state.fresh_in_a_row >= kFreshInARowMax)) {
     state.fresh_in_a_row = 0;
@@ -512,15 +512,14 @@ void EndpointFunction::Send(EndpointState& state, Batch batch) {
     return function != nullptr && (*function)->ctx_->MayAct();
   };
   flight->second.request = program_.sink().Send(
-      *std::move(request), [self = std::weak_ptr<EndpointFunction*>(self_), key = state.key,
-                            id](HttpResult result) {
+      *std::move(request),
+      [self = std::weak_ptr<EndpointFunction*>(self_), key = state.key, id](HttpResult result) {
         const std::shared_ptr<EndpointFunction*> function = self.lock();
         if (function != nullptr) (*function)->OnHttpResult(key, id, std::move(result));
       });
 }
 
-void EndpointFunction::OnHttpResult(const std::string& key, uint64_t flight_id,
-                                    HttpResult result) {
+void EndpointFunction::OnHttpResult(const std::string& key, uint64_t flight_id, HttpResult result) {
   EndpointState* state = endpoints_.Get(key);
   POSTRIDER_CHECK(state != nullptr);
   const auto flight = state->flights.find(flight_id);
@@ -705,8 +704,8 @@ bool EndpointFunction::HasFailedOrHanging(const EndpointState& state) const {
 
 void EndpointFunction::OnPressure(TaskContext&) {
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
-    const size_t share = std::max(program_.options().endpoint_share_bytes,
-                                  static_cast<size_t>(state.bytes_max));
+    const size_t share =
+        std::max(program_.options().endpoint_share_bytes, static_cast<size_t>(state.bytes_max));
     if (state.bytes > share && HasFailedOrHanging(state)) GiveUpOldest(state, share);
   });
 }

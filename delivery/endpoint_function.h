@@ -30,9 +30,9 @@ namespace postrider::delivery {
 
 class DeliveryProgram;
 
-// Delivers one key group's messages: groups them by endpoint into batches, sends these, and sees each message
-// to one of its ends: delivered, dead letter, withheld or discarded. State is replayable: what is
-// here is pending in the log. A batch goes
+// Delivers one key group's messages: groups them by endpoint into batches, sends these, and sees
+// each message to one of its ends: delivered, dead letter, withheld or discarded. State is
+// replayable: what is here is pending in the log. A batch goes
 //
 //   open --full or due--> ready --its turn--> in flight --outcome--> done
 //                           ^                    |  \--------------> dead letter
@@ -157,7 +157,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   TaskContext* ctx_ = nullptr;
   ReplayableValueState<EndpointState> endpoints_;
   RecentIdentities recent_;
-  std::deque<Output> outputs_;  // refused by the producer; in order
+  std::deque<Output> outputs_;         // refused by the producer; in order
   std::vector<std::string> late_;      // each endpoint once
   std::vector<std::string> awaiting_;  // each endpoint once
   uint64_t contents_read_ = 0;         // of the snapshot whose settings were read last

@@ -59,9 +59,10 @@ struct OutcomeContext {
   Duration horizon;  // of the endpoint
 };
 
-// The table of RULES 3. Without a durable backlog and bisection: 410 is a dead letter `gone`; 400,
-// 413 and 422 on a batch of more than one are retried, charged, until the attempts are used up; a
-// Retry-After past the horizon is a dead letter `horizon`.
+// What each outcome means for the message, the window and the breaker. Without a durable backlog
+// and bisection: 410 is a dead letter `gone`; 400, 413 and 422 on a batch of more than one are
+// retried, charged, until the attempts are used up; a Retry-After past the horizon is a dead letter
+// `horizon`.
 Outcome Classify(const HttpResult& result, const OutcomeContext& context);
 
 // The longest valid one of Retry-After's values, at most 24 h: seconds, or one of the three dates

@@ -20,7 +20,8 @@ struct PreparedEndpoint {
   SecretSet secrets;
 };
 
-// FailedPrecondition or the key ring's error when no request can be made from it; never names a secret.
+// FailedPrecondition or the key ring's error when no request can be made from it; never names a
+// secret.
 absl::StatusOr<std::unique_ptr<PreparedEndpoint>> PrepareEndpoint(
     std::shared_ptr<const subscriptions::Endpoint> endpoint, const KeyRing& keys);
 

@@ -7,9 +7,9 @@
 
 namespace postrider::delivery {
 
-// How many requests an endpoint may have in flight: between 1 and its limit. Grows by one per success up to
-// where it was last cut, then by about one per round trip; halves or falls to one as outcomes say
-// (RULES 3).
+// How many requests an endpoint may have in flight: between 1 and its limit. Grows by one per
+// success up to where it was last cut, then by about one per round trip; halves or falls to one as
+// outcomes say (outcome.h).
 class Window {
  public:
   static constexpr double kInitial = 4;
@@ -28,8 +28,8 @@ class Window {
   void Apply(WindowEffect effect) {
     switch (effect) {
       case WindowEffect::kGrow:
-        size_ = std::min(static_cast<double>(limit_),
-                         size_ + (size_ < threshold_ ? 1.0 : 1.0 / size_));
+        size_ =
+            std::min(static_cast<double>(limit_), size_ + (size_ < threshold_ ? 1.0 : 1.0 / size_));
         return;
       case WindowEffect::kHold:
         return;

@@ -48,8 +48,9 @@ void WorkerOptions::Register(Options& options) {
                       "How long a stop waits for the answers of requests in flight.");
   options.Add("worker.requests_max", &requests_max, 1, 50'000,
               "Requests in flight at most, per shard.");
-  options.Add("worker.ca_file", &ca_file, "The certificate authorities that receivers are verified "
-                                          "against; a PEM file.");
+  options.Add("worker.ca_file", &ca_file,
+              "The certificate authorities that receivers are verified "
+              "against; a PEM file.");
 }
 
 struct WorkerRole::Impl {
@@ -78,10 +79,9 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   JobOptions job;
   job.name = "worker";
   job.group.group = absl::StrCat(topic_prefix, "deliver.", options.pool);
-  job.group.topics = {
-      subscriptions::DispatchTopic(topic_prefix, options.pool,
-                                   static_cast<int32_t>(options.key_groups), 1)
-          .name};
+  job.group.topics = {subscriptions::DispatchTopic(topic_prefix, options.pool,
+                                                   static_cast<int32_t>(options.key_groups), 1)
+                          .name};
   job.group.strategy = AssignmentStrategy::kRange;
   job.group.session_timeout = options.session_timeout;
   job.group.heartbeat_interval = options.heartbeat_interval;
@@ -107,9 +107,8 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   const KeyRing* keys = &parts.keys;
   Metrics* metrics = &parts.metrics;
   ShardProgramFactory factory =
-      [shared, delivery, sink_options, resolver, keys, metrics,
-       rules](const ShardEnvironment& environment)
-      -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
+      [shared, delivery, sink_options, resolver, keys, metrics, rules](
+          const ShardEnvironment& environment) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
     ASSIGN_OR_RETURN(std::unique_ptr<HttpSink> sink,
                      CreateCurlSink(environment.loop, sink_options, *resolver, rules, *metrics));
     uint64_t seed = 0;

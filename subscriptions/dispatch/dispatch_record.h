@@ -14,7 +14,7 @@
 
 namespace postrider::subscriptions {
 
-// What names a message for good (DESIGN 3): where its event stands in the log, for whom it is, and
+// What names a message for good: where its event stands in the log, for whom it is, and
 // which replay.
 struct MessageIdentity {
   std::string source_topic;

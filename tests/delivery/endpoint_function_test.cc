@@ -65,9 +65,9 @@ class EndpointFunctionTest : public testing::Test {
     ctx_.manual_clock().SetWall(WallTimeFromMillis(1'900'000'000'000));
     auto sink = std::make_unique<FakeHttpSink>();
     sink_ = sink.get();
-    program_ = std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0},
-                                                 DeliveryOptions(), std::move(sink), keys_,
-                                                 metrics_, 7);
+    program_ =
+        std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0}, DeliveryOptions(),
+                                          std::move(sink), keys_, metrics_, 7);
     settings_.url = "http://receiver.example/hook";
     settings_.retry.first_delay = milliseconds(100);
   }

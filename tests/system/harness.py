@@ -26,7 +26,7 @@ import stage  # noqa: E402
 
 from stage import wait_until  # noqa: E402, F401
 
-# A desired state that was committed is in effect after so long (RULES 1); the slack is for two
+# A desired state that was committed is in effect after so long; the slack is for two
 # busy cores.
 EFFECTIVE_S = 2.0
 SLACK_S = 1.0
