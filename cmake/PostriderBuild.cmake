@@ -79,7 +79,7 @@ function(postrider_test name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O0>)
   if(ARG_RING STREQUAL "unit")
     include(GoogleTest)
-    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST
+    gtest_discover_tests(${name} DISCOVERY_MODE PRE_TEST NO_PRETTY_VALUES
       PROPERTIES LABELS ${ARG_RING} TIMEOUT ${ARG_TIMEOUT})
   else()
     add_test(NAME ${name} COMMAND ${name})
