@@ -204,8 +204,8 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
 
 void EndpointFunction::OnSkipped(TaskContext&, const LogRecord& record) {
   const absl::StatusOr<DispatchRecord> decoded = subscriptions::DecodeDispatchRecord(record.value);
-  if (decoded.ok())
-    static_cast<void>(recent_.SeenBefore(decoded->identity.Digest(), record.offset));
+  if (!decoded.ok()) return;
+  static_cast<void>(recent_.SeenBefore(decoded->identity.Digest(), record.offset));
 }
 
 void EndpointFunction::Add(EndpointState& state, std::unique_ptr<Message> message) {
@@ -239,12 +239,9 @@ void EndpointFunction::Add(EndpointState& state, std::unique_ptr<Message> messag
 // and the partition's end, but no longer than wait_max from now; so batches do not shrink at
 // overload.
 void EndpointFunction::StartOpen(EndpointState& state, const Message& first) {
-  state.open_due = flushing_;
+  state.open_due = flushing_ || state.wait_max == Duration::zero();
   state.open_late = false;
-  if (state.wait_max == Duration::zero() || flushing_) {
-    MakeDue(state);
-    return;
-  }
+  if (state.open_due) return;
   const Duration left = state.wait_max - Age(ctx_->clock().Wall(), first.record.dispatch_time);
   const MonotonicTime now = ctx_->clock().Now();
   state.open_since = now;
@@ -257,8 +254,6 @@ void EndpointFunction::StartOpen(EndpointState& state, const Message& first) {
   ctx_->SetTimer(state.key, kBatchTimer,
                  now + std::min(state.wait_max, program_.options().late_wait));
 }
-
-void EndpointFunction::MakeDue(EndpointState& state) { state.open_due = true; }
 
 void EndpointFunction::CloseOpen(EndpointState& state) {
   ctx_->CancelTimer(state.key, kBatchTimer);
@@ -278,7 +273,7 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
       ctx.SetTimer(key, kBatchTimer, last);
       return;
     }
-    MakeDue(*state);
+    state->open_due = true;
   }
   Schedule(*state);
 }
@@ -300,7 +295,7 @@ void EndpointFunction::OnPartitionEnd(TaskContext& ctx, int64_t) {
       continue;
     }
     state->listed_late = false;
-    MakeDue(*state);
+    state->open_due = true;
     Schedule(*state);
   }
   late_ = std::move(rest);
@@ -739,7 +734,7 @@ void EndpointFunction::OnDrain(TaskContext&, Drain kind) {
   if (kind != Drain::kShutdown) return;
   flushing_ = true;
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
-    if (!state.open.messages.empty()) MakeDue(state);
+    if (!state.open.messages.empty()) state.open_due = true;
     Schedule(state);
   });
 }

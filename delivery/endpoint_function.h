@@ -100,7 +100,7 @@ class EndpointFunction final : public KeyedProcessFunction {
 
     Batch open;
     bool open_due = false;
-    bool open_late = false;  // was due on arrival: see MakeDue()
+    bool open_late = false;  // was due on arrival: see StartOpen()
     MonotonicTime open_since;
     std::deque<Batch> ready;
     std::map<uint64_t, Flight> flights;
@@ -130,7 +130,6 @@ class EndpointFunction final : public KeyedProcessFunction {
   void Add(EndpointState& state, std::unique_ptr<Message> message);
   void CloseOpen(EndpointState& state);
   void StartOpen(EndpointState& state, const Message& first);
-  void MakeDue(EndpointState& state);
   void Sweep();
   bool Sendable(const EndpointState& state) const;
   bool OpenMayGo(const EndpointState& state) const;
