@@ -392,6 +392,39 @@ absl::Status KafkaLog::Impl::TrimNow(const TopicPartition& tp, int64_t offset) c
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<PartitionReader>> KafkaLog::OpenReader(EventLoop&,
+                                                                      const ReaderOptions&,
+                                                                      ReadHandler&) {
+  return absl::UnimplementedError("kafka: reader");
+}
+
+void KafkaLog::OffsetForTime(EventLoop& loop, const TopicPartition&, WallTime,
+                             absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) {
+  EventLoop::Callback answer = [done = std::move(done)]() mutable {
+    std::move(done)(absl::UnimplementedError("kafka: offset for time"));
+  };
+  if (!loop.Post(std::move(answer))) std::move(answer)();
+}
+
+absl::StatusOr<Log::GroupState> KafkaLog::DescribeGroup(const std::string&,
+                                                        const std::vector<TopicPartition>&,
+                                                        std::chrono::milliseconds) {
+  return absl::UnimplementedError("kafka: describe group");
+}
+
+absl::Status KafkaLog::ResetGroup(const std::string&, const std::vector<CommitEntry>&,
+                                  std::chrono::milliseconds) {
+  return absl::UnimplementedError("kafka: reset group");
+}
+
+absl::Status KafkaLog::DeleteTopic(const std::string&, std::chrono::milliseconds) {
+  return absl::UnimplementedError("kafka: delete topic");
+}
+
+absl::Status KafkaLog::FreezeTopic(const std::string&, std::chrono::milliseconds) {
+  return absl::UnimplementedError("kafka: freeze topic");
+}
+
 absl::Status KafkaLog::Ping(std::chrono::milliseconds timeout) {
   const rd_kafka_metadata_t* raw = nullptr;
   const rd_kafka_resp_err_t err =

@@ -58,6 +58,9 @@ class KafkaLog final : public Log {
   absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
                                                            const GroupOptions& options,
                                                            GroupHandler& handler) override;
+  absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
+                                                              const ReaderOptions& options,
+                                                              ReadHandler& handler) override;
   absl::Status EnsureTopics(const std::vector<TopicSpec>& topics,
                             std::chrono::milliseconds timeout) override;
   absl::StatusOr<int32_t> Partitions(const std::string& topic,
@@ -66,6 +69,15 @@ class KafkaLog final : public Log {
                                 std::chrono::milliseconds timeout) override;
   void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
             absl::AnyInvocable<void(absl::Status) &&> done) override;
+  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override;
+  absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
+                                           const std::vector<TopicPartition>& partitions,
+                                           std::chrono::milliseconds timeout) override;
+  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
+                          std::chrono::milliseconds timeout) override;
+  absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) override;
+  absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) override;
   absl::Status Ping(std::chrono::milliseconds timeout) override;
 
  private:

@@ -43,7 +43,8 @@ struct ProducerOptions {
 class LogProducer {
  public:
   // The offset that the record got; or why it can never be written (the topic is gone, it is too
-  // large), or kAborted when the producer was closed before the answer came.
+  // large or has neither key, value nor header; kFailedPrecondition: the topic is frozen), or
+  // kAborted when the producer was closed before the answer came.
   using AppendDone = absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&>;
 
   virtual ~LogProducer() = default;
@@ -160,8 +161,10 @@ class GroupConsumer {
   // Answers OnAssigned(): read these from there. Partitions that are left out stay assigned,
   // unread.
   virtual void Start(std::vector<StartPosition> positions) = 0;
-  // Answers OnOutOfRange(), and reads again what was read: goes on reading one partition of those
-  // passed to Start() at `offset`. No record that was fetched before this call is passed after it.
+  // Answers OnOutOfRange(), reads again what was read, and begins to read a partition that Start()
+  // left out: goes on with one partition of the present assignment at `offset`. No record of it
+  // that was fetched before this call is passed after it. Several calls in one turn cost as much as
+  // one; each interrupts the fetching of all partitions for a moment.
   virtual void Restart(const TopicPartition& tp, int64_t offset) = 0;
   // Answers OnRevoked() and OnLost().
   virtual void Release() = 0;
@@ -177,6 +180,41 @@ class GroupConsumer {
   virtual void Leave(absl::AnyInvocable<void() &&> done) = 0;
 };
 
+// What a reader of partitions is told. All calls come from inside PartitionReader::Poll().
+class ReadHandler {
+ public:
+  virtual ~ReadHandler() = default;
+  virtual void OnRecord(const LogRecord& record) = 0;
+  // Everything that was there has been read; `next` is the offset that the next record will have.
+  // Told once for each time that the end is reached, also for a partition without any record.
+  virtual void OnPartitionEnd(const TopicPartition& tp, int64_t next) = 0;
+};
+
+struct ReaderOptions {
+  std::chrono::milliseconds fetch_wait_max{100};
+  int64_t prefetch_bytes = 16 << 20;  // what the client may hold ahead of Poll()
+};
+
+// Reads partitions of one's choice, without a group: changelogs, control topics. A position below
+// the log's start goes on from the start, one past its end from the end; the log's silence is
+// waited for, and so is a partition that does not exist. Records with neither key, value nor header
+// are passed over: FreezeTopic() may leave some.
+//
+// Threads: the one of the EventLoop that it was opened with.
+class PartitionReader {
+ public:
+  virtual ~PartitionReader() = default;
+
+  // As GroupConsumer's.
+  virtual int wake_fd() const = 0;
+  virtual size_t Poll(size_t records_max) = 0;
+  // Begins to read a partition, or reads it anew from there. Cheap to call for many in one turn;
+  // what is read already goes on without a gap or a repeat.
+  virtual void Add(const StartPosition& position) = 0;
+  // Nothing of it is passed any more. Of a partition that is not read: nothing happens.
+  virtual void Remove(const TopicPartition& tp) = 0;
+};
+
 // Threads: any for the blocking calls (they are for start and for the command line, never on a
 // shard's loop), the loop's own for what is opened on it.
 class Log {
@@ -189,6 +227,11 @@ class Log {
   virtual absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
                                                                    const GroupOptions& options,
                                                                    GroupHandler& handler) = 0;
+
+  // `handler` outlives the reader.
+  virtual absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
+                                                                      const ReaderOptions& options,
+                                                                      ReadHandler& handler) = 0;
 
   // Makes the topics that are missing and waits until every partition of each has a leader. One
   // that exists with another number of partitions or a lower replication is kFailedPrecondition.
@@ -209,6 +252,30 @@ class Log {
   // kOutOfRange.
   virtual void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
                     absl::AnyInvocable<void(absl::Status) &&> done) = 0;
+  // The first offset whose record was appended at or after `time`; the partition's end when there
+  // is none. Not blocking; `done` runs on `loop`.
+  virtual void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                             absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) = 0;
+
+  // A group as it stands, for the command line: its members now, and what it has committed of those
+  // partitions (none: no value). Blocks at most `timeout`.
+  struct GroupState {
+    int members = 0;
+    std::vector<AssignedPartition> partitions;
+  };
+  virtual absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
+                                                   const std::vector<TopicPartition>& partitions,
+                                                   std::chrono::milliseconds timeout) = 0;
+  // Stores positions of a group that has no members; kFailedPrecondition when it has some. All or
+  // nothing where the log can. Blocks at most `timeout`.
+  virtual absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
+                                  std::chrono::milliseconds timeout) = 0;
+  // Removes a topic; one that is not there is no error. Blocks at most `timeout`.
+  virtual absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) = 0;
+  // Closes a topic to appends, for good: from its return on none is acknowledged any more, each is
+  // answered with kFailedPrecondition, and Offsets() covers all that ever was. Again is nothing;
+  // kNotFound. After an error the topic may be closed or not. Blocks at most `timeout`.
+  virtual absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) = 0;
   // Whether the log answers. Blocks at most `timeout`.
   virtual absl::Status Ping(std::chrono::milliseconds timeout) = 0;
 };

@@ -36,7 +36,7 @@ struct LogRecord {
   int64_t offset = 0;
   WallTime timestamp;
   absl::string_view key;
-  absl::string_view value;
+  absl::string_view value;  // a null view (data() == nullptr): the record has no value, a tombstone
   absl::Span<const RecordHeader> headers;
 
   // The value of the first header of that name (exact case); a null view when there is none.
@@ -56,6 +56,8 @@ struct AppendRecord {
   std::string key;
   std::string value;
   std::vector<std::pair<std::string, std::string>> headers;
+  // Has no value (`value` is empty): compaction drops what stood under its key, and later itself.
+  bool tombstone = false;
 };
 
 }  // namespace postrider

@@ -60,8 +60,28 @@ struct Partition {
 
 struct Topic {
   int16_t replication = 1;
+  bool frozen = false;
   std::vector<Partition> partitions;
 };
+
+void Pass(const TopicPartition& tp, const MemoryLog::StoredRecord& stored,
+          const std::function<void(const LogRecord&)>& to) {
+  std::vector<RecordHeader> headers;
+  for (const auto& [name, value] : stored.headers) headers.push_back({name, value});
+  LogRecord record;
+  record.topic = tp.topic;
+  record.partition = tp.partition;
+  record.offset = stored.offset;
+  record.timestamp = stored.timestamp;
+  record.key = stored.key;
+  if (!stored.tombstone) record.value = stored.value;
+  record.headers = headers;
+  to(record);
+}
+
+bool SaysNothing(const AppendRecord& record) {
+  return record.key.empty() && record.value.empty() && record.headers.empty();
+}
 
 // POSIX extended, on the whole name.
 bool Matches(const std::string& pattern, const std::string& name) {
@@ -145,6 +165,7 @@ struct MemoryLog::Impl {
   std::map<std::string, Group> groups ABSL_GUARDED_BY(mutex);
   std::set<Consumer*> consumers ABSL_GUARDED_BY(mutex);
   std::set<Producer*> producers ABSL_GUARDED_BY(mutex);
+  std::set<Reader*> readers ABSL_GUARDED_BY(mutex);
   uint64_t next_member ABSL_GUARDED_BY(mutex) = 1;
   bool reachable ABSL_GUARDED_BY(mutex) = true;
   bool hold_appends ABSL_GUARDED_BY(mutex) = false;
@@ -241,13 +262,18 @@ class MemoryLog::Producer final : public LogProducer {
       if (partition == nullptr) {
         pending.result = absl::NotFoundError(absl::StrCat(
             "memory log: no partition ", pending.record.topic, "/", pending.record.partition));
+      } else if (log_.topics[pending.record.topic].frozen) {
+        pending.result = absl::FailedPreconditionError(
+            absl::StrCat("memory log: ", pending.record.topic, " is frozen"));
       } else if (static_cast<size_t>(pending.bytes) > kRecordBytesMax) {
         pending.result = absl::InvalidArgumentError("memory log: the record is too large");
+      } else if (SaysNothing(pending.record)) {
+        pending.result = absl::InvalidArgumentError("memory log: the record says nothing");
       } else {
         pending.result = partition->end;
         log_.Store(*partition,
                    {0, WallTime(), std::move(pending.record.key), std::move(pending.record.value),
-                    std::move(pending.record.headers)});
+                    std::move(pending.record.headers), pending.record.tombstone});
         stored = true;
       }
     }
@@ -313,13 +339,14 @@ class MemoryLog::Consumer final : public GroupConsumer {
   }
   void Restart(const TopicPartition& tp, int64_t offset) override {
     absl::MutexLock lock(&log_.mutex);
-    for (Reading& reading : reading_) {
-      if (reading.tp != tp) continue;
-      reading = Reading();
-      reading.tp = tp;
-      reading.position = offset;
-      wake_.Wake();
-    }
+    if (state_ != State::kAssigned || assigned_.count(tp) == 0) return;
+    auto found = std::find_if(reading_.begin(), reading_.end(),
+                              [&tp](const Reading& one) { return one.tp == tp; });
+    if (found == reading_.end()) found = reading_.insert(reading_.end(), Reading());
+    *found = Reading();
+    found->tp = tp;
+    found->position = offset;
+    wake_.Wake();
   }
   void Release() override {
     absl::MutexLock lock(&log_.mutex);
@@ -658,19 +685,127 @@ void MemoryLog::Consumer::Tell(Event&& event) {
       return handler_.OnPartitionEnd(event.tp, event.offset);
     case Event::Kind::kOutOfRange:
       return handler_.OnOutOfRange(event.tp, event.offset);
-    case Event::Kind::kRecord: {
-      std::vector<RecordHeader> headers;
-      for (const auto& [name, value] : event.record->headers) headers.push_back({name, value});
-      LogRecord record;
-      record.topic = event.tp.topic;
-      record.partition = event.tp.partition;
-      record.offset = event.record->offset;
-      record.timestamp = event.record->timestamp;
-      record.key = event.record->key;
-      record.value = event.record->value;
-      record.headers = headers;
-      return handler_.OnRecord(record);
+    case Event::Kind::kRecord:
+      return Pass(event.tp, *event.record,
+                  [this](const LogRecord& record) { handler_.OnRecord(record); });
+  }
+}
+
+// ---------------------------------------------------------------------------------------------
+
+class MemoryLog::Reader final : public PartitionReader {
+ public:
+  Reader(Impl& log, ReadHandler& handler) : log_(log), handler_(handler) {
+    absl::MutexLock lock(&log_.mutex);
+    log_.readers.insert(this);
+  }
+  ~Reader() override {
+    absl::MutexLock lock(&log_.mutex);
+    log_.readers.erase(this);
+  }
+
+  int wake_fd() const override { return wake_.get(); }
+  size_t Poll(size_t records_max) override;
+  void Add(const StartPosition& position) override {
+    absl::MutexLock lock(&log_.mutex);
+    Reading& reading = reading_[position.tp];
+    reading = Reading();
+    reading.start = position;
+    Resolve(reading);
+    wake_.Wake();
+  }
+  void Remove(const TopicPartition& tp) override {
+    absl::MutexLock lock(&log_.mutex);
+    reading_.erase(tp);
+  }
+  void Wake() { wake_.Wake(); }
+
+ private:
+  struct Reading {
+    StartPosition start;
+    int64_t position = -1;  // not known before the partition exists
+    int64_t end_told = -1;
+  };
+  struct Event {
+    TopicPartition tp;
+    RecordPtr record;  // null: the end
+    int64_t next = 0;
+  };
+
+  const Partition* Resolve(Reading& reading) ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  absl::optional<Event> Next(bool records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+  absl::optional<Event> NextOf(const TopicPartition& tp, Reading& reading, bool records)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
+
+  Impl& log_;
+  ReadHandler& handler_;
+  WakeFd wake_;
+  std::map<TopicPartition, Reading> reading_;
+};
+
+const Partition* MemoryLog::Reader::Resolve(Reading& reading) {
+  const Partition* partition = log_.FindPartition(reading.start.tp);
+  if (partition == nullptr || reading.position >= 0) return partition;
+  switch (reading.start.at) {
+    case StartPosition::At::kOffset:
+      reading.position = reading.start.offset;
+      break;
+    case StartPosition::At::kLogStart:
+      reading.position = partition->begin;
+      break;
+    case StartPosition::At::kLogEnd:
+      reading.position = partition->end;
+      break;
+  }
+  return partition;
+}
+
+absl::optional<MemoryLog::Reader::Event> MemoryLog::Reader::NextOf(const TopicPartition& tp,
+                                                                   Reading& reading, bool records) {
+  const Partition* partition = Resolve(reading);
+  if (partition == nullptr) return absl::nullopt;
+  reading.position = std::clamp(reading.position, partition->begin, partition->end);
+  RecordPtr record = partition->Find(reading.position);
+  if (record != nullptr) {
+    if (!records) return absl::nullopt;
+    reading.position = record->offset + 1;
+    return Event{tp, std::move(record), reading.position};
+  }
+  reading.position = partition->end;
+  if (reading.end_told == reading.position) return absl::nullopt;
+  reading.end_told = reading.position;
+  return Event{tp, nullptr, reading.position};
+}
+
+absl::optional<MemoryLog::Reader::Event> MemoryLog::Reader::Next(bool records) {
+  if (!log_.reachable) return absl::nullopt;
+  for (auto& [tp, reading] : reading_) {
+    absl::optional<Event> event = NextOf(tp, reading, records);
+    if (event.has_value()) return event;
+  }
+  return absl::nullopt;
+}
+
+size_t MemoryLog::Reader::Poll(size_t records_max) {
+  wake_.Clear();
+  size_t records = 0;
+  while (true) {
+    absl::optional<Event> event;
+    {
+      absl::MutexLock lock(&log_.mutex);
+      event = Next(records < records_max);
     }
+    if (!event.has_value()) {
+      // What was left out for want of room is there for the next call.
+      if (records >= records_max) wake_.Wake();
+      return records;
+    }
+    if (event->record == nullptr) {
+      handler_.OnPartitionEnd(event->tp, event->next);
+      continue;
+    }
+    ++records;
+    Pass(event->tp, *event->record, [this](const LogRecord& record) { handler_.OnRecord(record); });
   }
 }
 
@@ -678,6 +813,7 @@ void MemoryLog::Consumer::Tell(Event&& event) {
 
 void MemoryLog::Impl::WakeAll() {
   for (Consumer* consumer : consumers) consumer->Wake();
+  for (Reader* reader : readers) reader->Wake();
 }
 
 uint64_t MemoryLog::Impl::AddMember(Consumer& consumer) {
@@ -788,7 +924,7 @@ MemoryLog::MemoryLog(const Clock& clock) : impl_(std::make_unique<Impl>(clock)) 
 
 MemoryLog::~MemoryLog() {
   absl::MutexLock lock(&impl_->mutex);
-  POSTRIDER_CHECK(impl_->consumers.empty() && impl_->producers.empty());
+  POSTRIDER_CHECK(impl_->consumers.empty() && impl_->producers.empty() && impl_->readers.empty());
 }
 
 absl::StatusOr<std::unique_ptr<LogProducer>> MemoryLog::OpenProducer(
@@ -803,6 +939,12 @@ absl::StatusOr<std::unique_ptr<GroupConsumer>> MemoryLog::JoinGroup(EventLoop& l
     return absl::InvalidArgumentError("memory log: a group needs a name and topics");
   }
   return std::make_unique<Consumer>(*impl_, loop, options, handler);
+}
+
+absl::StatusOr<std::unique_ptr<PartitionReader>> MemoryLog::OpenReader(EventLoop&,
+                                                                       const ReaderOptions&,
+                                                                       ReadHandler& handler) {
+  return std::make_unique<Reader>(*impl_, handler);
 }
 
 absl::Status MemoryLog::EnsureTopics(const std::vector<TopicSpec>& topics,
@@ -872,6 +1014,91 @@ void MemoryLog::Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
   POSTRIDER_CHECK(loop.Post(std::move(answer)));
 }
 
+void MemoryLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                              absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) {
+  absl::StatusOr<int64_t> result = absl::UnavailableError("memory log: unreachable");
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    const Partition* partition = impl_->FindPartition(tp);
+    if (impl_->reachable && partition == nullptr) {
+      result = absl::NotFoundError(absl::StrCat("memory log: no partition ", tp.ToString()));
+    } else if (impl_->reachable) {
+      const auto found =
+          std::find_if(partition->records.begin(), partition->records.end(),
+                       [time](const RecordPtr& record) { return record->timestamp >= time; });
+      result = found == partition->records.end() ? partition->end : (*found)->offset;
+    }
+  }
+  EventLoop::Callback answer = [done = std::move(done), result]() mutable {
+    std::move(done)(std::move(result));
+  };
+  POSTRIDER_CHECK(loop.Post(std::move(answer)));
+}
+
+absl::StatusOr<Log::GroupState> MemoryLog::DescribeGroup(
+    const std::string& group, const std::vector<TopicPartition>& partitions,
+    std::chrono::milliseconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
+  const auto found = impl_->groups.find(group);
+  GroupState state;
+  if (found != impl_->groups.end()) state.members = static_cast<int>(found->second.members.size());
+  for (const TopicPartition& tp : partitions) {
+    AssignedPartition one;
+    one.tp = tp;
+    if (found != impl_->groups.end()) {
+      const auto committed = found->second.committed.find(tp);
+      if (committed != found->second.committed.end()) one.committed = committed->second;
+    }
+    state.partitions.push_back(std::move(one));
+  }
+  return state;
+}
+
+absl::Status MemoryLog::ResetGroup(const std::string& group,
+                                   const std::vector<CommitEntry>& entries,
+                                   std::chrono::milliseconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
+  const auto found = impl_->groups.find(group);
+  if (found != impl_->groups.end() && !found->second.members.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat("memory log: group ", group, " has members"));
+  }
+  for (const CommitEntry& entry : entries) {
+    if (impl_->FindPartition(entry.tp) == nullptr) {
+      return absl::NotFoundError(absl::StrCat("memory log: no partition ", entry.tp.ToString()));
+    }
+    if (entry.position.offset < 0 || entry.position.metadata.size() > kCommitMetadataBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("memory log: bad position for ", entry.tp.ToString()));
+    }
+  }
+  for (const CommitEntry& entry : entries) {
+    impl_->groups[group].committed[entry.tp] = entry.position;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status MemoryLog::DeleteTopic(const std::string& topic, std::chrono::milliseconds) {
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
+  }
+  DeleteTopic(topic);
+  return absl::OkStatus();
+}
+
+absl::Status MemoryLog::FreezeTopic(const std::string& topic, std::chrono::milliseconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
+  const auto found = impl_->topics.find(topic);
+  if (found == impl_->topics.end()) {
+    return absl::NotFoundError(absl::StrCat("memory log: no topic ", topic));
+  }
+  found->second.frozen = true;
+  return absl::OkStatus();
+}
+
 absl::Status MemoryLog::Ping(std::chrono::milliseconds) {
   absl::MutexLock lock(&impl_->mutex);
   return impl_->reachable ? absl::OkStatus() : absl::UnavailableError("memory log: unreachable");
@@ -901,9 +1128,31 @@ int64_t MemoryLog::Write(const TopicPartition& tp, absl::string_view key, absl::
   POSTRIDER_CHECK(partition != nullptr);
   const int64_t offset = partition->end;
   impl_->Store(*partition,
-               {0, WallTime(), std::string(key), std::string(value), std::move(headers)});
+               {0, WallTime(), std::string(key), std::string(value), std::move(headers), false});
   impl_->WakeAll();
   return offset;
+}
+
+int64_t MemoryLog::WriteTombstone(const TopicPartition& tp, absl::string_view key) {
+  absl::MutexLock lock(&impl_->mutex);
+  Partition* partition = impl_->FindPartition(tp);
+  POSTRIDER_CHECK(partition != nullptr);
+  const int64_t offset = partition->end;
+  impl_->Store(*partition, {0, WallTime(), std::string(key), std::string(), {}, true});
+  impl_->WakeAll();
+  return offset;
+}
+
+void MemoryLog::Compact(const TopicPartition& tp, Tombstones tombstones) {
+  absl::MutexLock lock(&impl_->mutex);
+  Partition* partition = impl_->FindPartition(tp);
+  POSTRIDER_CHECK(partition != nullptr);
+  std::map<std::string, int64_t> last;
+  for (const RecordPtr& record : partition->records) last[record->key] = record->offset;
+  std::erase_if(partition->records, [&](const RecordPtr& record) {
+    const bool dropped = record->tombstone && tombstones == Tombstones::kDrop;
+    return dropped || last[record->key] != record->offset;
+  });
 }
 
 void MemoryLog::SkipOffsets(const TopicPartition& tp, int64_t count) {

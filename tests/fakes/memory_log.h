@@ -40,6 +40,9 @@ class MemoryLog final : public Log {
   absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
                                                            const GroupOptions& options,
                                                            GroupHandler& handler) override;
+  absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
+                                                              const ReaderOptions& options,
+                                                              ReadHandler& handler) override;
   absl::Status EnsureTopics(const std::vector<TopicSpec>& topics,
                             std::chrono::milliseconds timeout) override;
   absl::StatusOr<int32_t> Partitions(const std::string& topic,
@@ -48,6 +51,15 @@ class MemoryLog final : public Log {
                                 std::chrono::milliseconds timeout) override;
   void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
             absl::AnyInvocable<void(absl::Status) &&> done) override;
+  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override;
+  absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
+                                           const std::vector<TopicPartition>& partitions,
+                                           std::chrono::milliseconds timeout) override;
+  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
+                          std::chrono::milliseconds timeout) override;
+  absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) override;
+  absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) override;
   absl::Status Ping(std::chrono::milliseconds timeout) override;
 
   // What a test reads and writes from behind.
@@ -57,6 +69,7 @@ class MemoryLog final : public Log {
     std::string key;
     std::string value;
     std::vector<std::pair<std::string, std::string>> headers;
+    bool tombstone = false;
   };
   // Makes one topic, or CHECKs.
   void MakeTopic(const std::string& name, int32_t partitions);
@@ -65,6 +78,10 @@ class MemoryLog final : public Log {
   // Returns the record's offset.
   int64_t Write(const TopicPartition& tp, absl::string_view key, absl::string_view value,
                 std::vector<std::pair<std::string, std::string>> headers = {});
+  int64_t WriteTombstone(const TopicPartition& tp, absl::string_view key);
+  // Keeps the last record of each key, as a compaction of all that is there does.
+  enum class Tombstones { kKeep, kDrop };
+  void Compact(const TopicPartition& tp, Tombstones tombstones = Tombstones::kKeep);
   // The next `count` offsets never come, as after a compaction.
   void SkipOffsets(const TopicPartition& tp, int64_t count);
   // At once, whether the log is reachable or not.
@@ -103,6 +120,7 @@ class MemoryLog final : public Log {
   struct Impl;
   class Producer;
   class Consumer;
+  class Reader;
   std::unique_ptr<Impl> impl_;
 };
 

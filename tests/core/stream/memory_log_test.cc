@@ -224,6 +224,58 @@ TEST_F(MemoryLogTest, GapsArePassedOver) {
               ElementsAre("assigned t/0", "assigned t/1", "a", "b", "end 7", "end 0"));
 }
 
+// Reads partitions of its choice.
+class Reads final : public ReadHandler {
+ public:
+  Reads(MemoryLog& log, EventLoop& loop) : reader_(*log.OpenReader(loop, ReaderOptions(), *this)) {}
+  void OnRecord(const LogRecord& record) override {
+    seen_.push_back(record.value.data() == nullptr
+                        ? absl::StrCat("-", std::string(record.key))
+                        : absl::StrCat(std::string(record.key), "=", std::string(record.value)));
+  }
+  void OnPartitionEnd(const TopicPartition&, int64_t next) override {
+    seen_.push_back(absl::StrCat("end ", next));
+  }
+  std::vector<std::string> Poll(size_t records_max = 1'000) {
+    reader_->Poll(records_max);
+    return std::exchange(seen_, {});
+  }
+  PartitionReader& reader() { return *reader_; }
+
+ private:
+  std::vector<std::string> seen_;
+  std::unique_ptr<PartitionReader> reader_;
+};
+
+TEST_F(MemoryLogTest, CompactionKeepsTheLastOfEachKeyAndDropsTombstonesOnDemand) {
+  log_.Write(t0_, "a", "1");
+  log_.Write(t0_, "b", "1");
+  log_.Write(t0_, "a", "2");
+  log_.WriteTombstone(t0_, "b");
+  log_.Compact(t0_);
+  Reads reads(log_, *loop_);
+  reads.reader().Add({t0_, StartPosition::At::kLogStart, 0});
+  EXPECT_THAT(reads.Poll(), ElementsAre("a=2", "-b", "end 4"));
+  log_.Compact(t0_, MemoryLog::Tombstones::kDrop);
+  reads.reader().Add({t0_, StartPosition::At::kOffset, 1});
+  EXPECT_THAT(reads.Poll(), ElementsAre("a=2", "end 4"));
+  EXPECT_EQ(log_.Write(t0_, "c", ""), 4);
+  EXPECT_THAT(reads.Poll(), ElementsAre("c=", "end 5"));
+}
+
+TEST_F(MemoryLogTest, ReaderWaitsForTheLogAndForAMissingPartition) {
+  Reads reads(log_, *loop_);
+  log_.Write(t0_, "a", "1");
+  log_.SetReachable(false);
+  reads.reader().Add({t0_, StartPosition::At::kLogStart, 0});
+  reads.reader().Add({{"later", 0}, StartPosition::At::kLogStart, 0});
+  EXPECT_THAT(reads.Poll(), ElementsAre());
+  log_.SetReachable(true);
+  EXPECT_THAT(reads.Poll(), ElementsAre("a=1", "end 1"));
+  log_.MakeTopic("later", 1);
+  EXPECT_THAT(reads.Poll(), ElementsAre("end 0"));
+}
+
 TEST_F(MemoryLogTest, LeavingGivesBackFirst) {
   Reader first(log_, *loop_, options_);
   Reader second(log_, *loop_, options_);

@@ -543,6 +543,11 @@ class GenerousLog final : public Log {
                                                            GroupHandler& handler) override {
     return std::make_unique<Consumer>(*log_.JoinGroup(loop, o, handler));
   }
+  absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
+                                                              const ReaderOptions& o,
+                                                              ReadHandler& handler) override {
+    return log_.OpenReader(loop, o, handler);
+  }
   absl::Status EnsureTopics(const std::vector<TopicSpec>& topics, milliseconds t) override {
     return log_.EnsureTopics(topics, t);
   }
@@ -555,6 +560,25 @@ class GenerousLog final : public Log {
   void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
             absl::AnyInvocable<void(absl::Status) &&> done) override {
     log_.Trim(loop, tp, offset, std::move(done));
+  }
+  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override {
+    log_.OffsetForTime(loop, tp, time, std::move(done));
+  }
+  absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
+                                           const std::vector<TopicPartition>& partitions,
+                                           milliseconds t) override {
+    return log_.DescribeGroup(group, partitions, t);
+  }
+  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
+                          milliseconds t) override {
+    return log_.ResetGroup(group, entries, t);
+  }
+  absl::Status DeleteTopic(const std::string& topic, milliseconds t) override {
+    return log_.DeleteTopic(topic, t);
+  }
+  absl::Status FreezeTopic(const std::string& topic, milliseconds t) override {
+    return log_.FreezeTopic(topic, t);
   }
   absl::Status Ping(milliseconds t) override { return log_.Ping(t); }
 
