@@ -744,7 +744,7 @@ size_t EndpointFunction::in_flight() const {
   return flushing_ ? flights_ + in_line_ : flights_;
 }
 
-void EndpointFunction::Close(TaskContext&) {
+void EndpointFunction::Close(TaskContext&, CloseReason) {
   self_.reset();
   program_.Forget(this);
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) {

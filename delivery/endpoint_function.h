@@ -58,7 +58,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   void OnPressure(TaskContext& ctx) override;
   void OnDrain(TaskContext& ctx, Drain kind) override;
   size_t in_flight() const override;
-  void Close(TaskContext& ctx) override;
+  void Close(TaskContext& ctx, CloseReason reason) override;
 
   // From the program: this endpoint's turn, and a new snapshot.
   void SendNext(const std::string& key);

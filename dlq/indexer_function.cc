@@ -418,7 +418,7 @@ void IndexerFunction::RetryLater(const absl::Status& why) {
   ctx_->SetTimer("", kRetryTimer, ctx_->clock().Now() + retry_delay_);
 }
 
-void IndexerFunction::Close(TaskContext&) {
+void IndexerFunction::Close(TaskContext&, CloseReason) {
   oldest_seconds_->Set(0);
   self_.reset();
   ctx_ = nullptr;

@@ -79,7 +79,7 @@ class IndexerFunction final : public KeyedProcessFunction {
   void OnDrain(TaskContext& ctx, Drain kind) override;
   size_t in_flight() const override { return phase_ == Phase::kWriting ? 1 : 0; }
   // A transaction that runs goes on by itself; whether it took effect, the next owner reads.
-  void Close(TaskContext& ctx) override;
+  void Close(TaskContext& ctx, CloseReason reason) override;
 
  private:
   enum class Phase { kReadingOffset, kIdle, kWriting, kWaiting };

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -10,7 +11,9 @@
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/stream/log.h"
+#include "core/stream/operation.h"
 #include "core/stream/record.h"
+#include "core/stream/state_backend.h"
 
 namespace postrider {
 
@@ -34,6 +37,12 @@ class TaskContext {
   // Side and main outputs: appends a record with the shard's producer. False: full, nothing was
   // taken; OnRoom() follows. `done` does not run when the task was closed before the answer.
   [[nodiscard]] virtual bool Emit(AppendRecord&& record, LogProducer::AppendDone&& done) = 0;
+
+  // The durable state that changelog `index` of the job keeps (JobOptions::changelogs). States are
+  // made on it in Open(), so that what is restored finds them, and live as long as the function.
+  // Until OnRestored(index) reads show what was restored so far; writes are taken. A write that is
+  // refused for want of room is followed by OnRoom().
+  virtual StateBackend& state(size_t index) = 0;
 
   // Calls OnTimer(key, time, tag) once at `time`, unless it is replaced: a key has one timer per
   // tag. Replayable: gone with the task's memory.
@@ -63,6 +72,16 @@ class KeyedProcessFunction {
   virtual ~KeyedProcessFunction() = default;
 
   virtual absl::Status Open(TaskContext& ctx) = 0;
+  // Changelog `index` has been read to its end. Comes before any record, timer or OnResume() for a
+  // changelog that is restored first; at any time later for one that is restored beside.
+  virtual void OnRestored(TaskContext& /*ctx*/, size_t /*index*/) {}
+  // What predecessors had in flight when they gave the partition back and whose deadline has not
+  // passed; once, before any record. The records that these name come again: they are to be held
+  // until OnResult() or the deadline.
+  virtual void OnInherited(TaskContext& /*ctx*/, std::vector<Operation> /*operations*/) {}
+  // The result of an operation that an earlier owner had begun, which came in after the partition
+  // had moved (ShardEnvironment::results). It may come again, and for records that are complete.
+  virtual void OnResult(TaskContext& /*ctx*/, const OperationResult& /*result*/) {}
   // The views of `record` are valid during the call only.
   virtual void OnElement(TaskContext& ctx, const LogRecord& record) = 0;
   // A record that a predecessor has completed: it is not pending and nothing is to be done, but its
@@ -86,8 +105,19 @@ class KeyedProcessFunction {
   virtual void OnDrain(TaskContext& ctx, Drain kind) = 0;
   // Operations of the outside world whose result has not come in.
   virtual size_t in_flight() const = 0;
-  // The memory is dropped; abort what is in flight. No call on ctx but clock() any more.
-  virtual void Close(TaskContext& ctx) = 0;
+  // What a successor has to wait for: those of in_flight() that cannot be stopped, and those that
+  // were inherited and are still awaited. Asked when the wait for results is over at a handover.
+  virtual std::vector<Operation> Operations() const { return {}; }
+  // operations() was made durable and the last commit is on its way: what completes from now on is
+  // known to nobody else. Results that come in are to be kept until OnResume() (the partition came
+  // straight back) or Close(kMoved). Not called at a loss of the partition.
+  virtual void OnGivenBack(TaskContext& /*ctx*/) {}
+  // kMoved: somebody else goes on; what is in flight may end, its result is to be passed to
+  // ShardEnvironment::results, those kept since OnGivenBack() too. kEnded: the task has failed or
+  // the process stops; what is in flight is aborted.
+  enum class CloseReason { kMoved, kEnded };
+  // The memory is dropped. No call on ctx but clock() and partition() any more.
+  virtual void Close(TaskContext& ctx, CloseReason reason) = 0;
 };
 
 // What a shard is given by its role: makes the functions and holds what they share there (an HTTP
@@ -98,6 +128,18 @@ class ShardProgram {
   virtual std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) = 0;
   // Once per turn of the loop, after all else: for work that is best done in batches.
   virtual void OnTurnEnd() {}
+  // Operations of tasks that have moved, whose result has not come in: a stop waits for them too.
+  virtual size_t in_flight() const { return 0; }
+};
+
+// Takes results of operations whose partition has moved: appends each to that partition as a
+// `result` record, for whoever owns it now. Threads: the shard's.
+class ResultSink {
+ public:
+  virtual ~ResultSink() = default;
+  // Bounded: when there is no room for a minute the result is dropped and counted, and the new owner
+  // waits until the operation's deadline.
+  virtual void Append(const TopicPartition& tp, const OperationResult& result) = 0;
 };
 
 // What a program stands on. All of it outlives the program.
@@ -105,6 +147,7 @@ struct ShardEnvironment {
   EventLoop& loop;
   LogProducer& producer;
   int index;
+  ResultSink& results;
 };
 
 using ShardProgramFactory =

@@ -14,6 +14,7 @@
 #include "core/base/metrics.h"
 #include "core/stream/function.h"
 #include "core/stream/log.h"
+#include "core/stream/state_store.h"
 
 namespace postrider {
 
@@ -21,6 +22,20 @@ namespace postrider {
 enum class StartPolicy {
   kLogStart,                 // own topics; source topics too, by default
   kLogStartOnceEstablished,  // the log start if the group has any commit, else the end
+};
+
+// A changelog: a compacted topic with as many partitions as the job's own, from which the durable
+// state of its tasks is restored.
+struct ChangelogOptions {
+  std::string topic;
+  // kFirst: a task reads no record before its part is restored; small ones. kBeside: in the
+  // background, a few tasks at a time.
+  enum class Restore { kFirst, kBeside };
+  Restore restore = Restore::kFirst;
+  // A new, empty store for the task of that partition. Called on the shard's thread.
+  std::function<absl::StatusOr<std::unique_ptr<StateStore>>(const TopicPartition&)> open_store;
+  // See StateBackendOptions.
+  size_t overlay_bytes_max = 4 << 20;
 };
 
 struct JobOptions {
@@ -37,8 +52,14 @@ struct JobOptions {
   std::chrono::milliseconds commit_interval{200};
   std::chrono::milliseconds revoke_wait_max{250};   // for results of what is in flight
   std::chrono::milliseconds stop_wait_max{20'000};  // the same when the process stops
-  // The topic is trimmed, once a minute, to the committed watermark of so long ago. 0: never.
+  // Once a minute the topic is trimmed to the committed watermark, but nothing that was appended
+  // less than this ago. 0: never.
   std::chrono::milliseconds trim_safety{0};
+  // Of the tasks' durable state, in the order of TaskContext::state(). In-flight records are kept in
+  // the first one; without any, a handover names nothing.
+  std::vector<ChangelogOptions> changelogs;
+  // Tasks of a shard that restore beside records at the same time.
+  int restores_max = 4;
 };
 
 enum class TaskState { kCreated, kRestoring, kRunning, kDegraded, kFailed, kClosed };

@@ -15,6 +15,7 @@
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/stream/hole_map.h"
+#include "core/stream/internal/result_log.h"
 #include "core/stream/internal/shard_metrics.h"
 #include "core/stream/internal/task.h"
 
@@ -203,6 +204,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
 
   std::unique_ptr<LogProducer> producer_;
+  std::unique_ptr<internal::ResultLog> results_;
   std::unique_ptr<ShardProgram> program_;
   std::unique_ptr<GroupConsumer> consumer_;
   std::map<TopicPartition, std::unique_ptr<Task>> tasks_;
@@ -262,9 +264,12 @@ absl::Status ShardImpl::Start(ShardProgramFactory& factory) {
   last_poll_ = last_second_ = last_trim_ = Now();
   ASSIGN_OR_RETURN(producer_, log_.OpenProducer(loop_, options_.producer));
   producer_->SetRoomCallback([this] {
+    results_->OnRoom();
     for (auto& [tp, task] : tasks_) task->OnRoomIfRefused();
   });
-  ASSIGN_OR_RETURN(program_, factory(ShardEnvironment{loop_, *producer_, index_}));
+  results_ = std::make_unique<internal::ResultLog>(loop_, *producer_, metrics_.results_appended,
+                                                   metrics_.results_dropped);
+  ASSIGN_OR_RETURN(program_, factory(ShardEnvironment{loop_, *producer_, index_, *results_}));
   ASSIGN_OR_RETURN(consumer_, log_.JoinGroup(loop_, options_.group, *this));
   RETURN_IF_ERROR(loop_.Watch(consumer_->wake_fd(), kFdReadable, [this](uint32_t) { Read(); }));
   watched_ = kFdReadable;
@@ -778,7 +783,7 @@ void ShardImpl::DrainTasks(KeyedProcessFunction::Drain kind) {
 }
 
 bool ShardImpl::Quiet() const {
-  if (producer_->pending() > 0) return false;
+  if (producer_->pending() > 0 || results_->waiting() > 0 || program_->in_flight() > 0) return false;
   return std::all_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
     Task& task = *entry.second;
     return !task.open() || task.function().in_flight() == 0;

@@ -42,7 +42,7 @@ absl::Status MatchFunction::Open(TaskContext& ctx) {
   return absl::OkStatus();
 }
 
-void MatchFunction::Close(TaskContext&) {
+void MatchFunction::Close(TaskContext&, CloseReason) {
   CountWaiting(-static_cast<int>(waiting_.size()));
   waiting_.clear();
   program_.open_.erase(this);

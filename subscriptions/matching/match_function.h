@@ -47,7 +47,7 @@ class MatchFunction final : public KeyedProcessFunction {
   void OnPressure(TaskContext& ctx) override;
   void OnDrain(TaskContext& ctx, Drain kind) override;
   size_t in_flight() const override { return 0; }
-  void Close(TaskContext& ctx) override;
+  void Close(TaskContext& ctx, CloseReason reason) override;
 
   // The program has another snapshot.
   void OnSnapshot();

@@ -23,6 +23,7 @@
 #include "subscriptions/registry/endpoint_secrets.h"
 #include "subscriptions/registry/snapshot.h"
 #include "tests/fakes/fake_http_sink.h"
+#include "tests/fakes/fake_result_sink.h"
 #include "tests/fakes/fake_task_context.h"
 #include "tests/fakes/memory_log.h"
 
@@ -66,7 +67,7 @@ class EndpointFunctionTest : public testing::Test {
     auto sink = std::make_unique<FakeHttpSink>();
     sink_ = sink.get();
     program_ =
-        std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0}, DeliveryOptions(),
+        std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0, results_}, DeliveryOptions(),
                                           std::move(sink), keys_, metrics_, 7);
     settings_.url = "http://receiver.example/hook";
     settings_.retry.first_delay = milliseconds(100);
@@ -155,6 +156,7 @@ class EndpointFunctionTest : public testing::Test {
   KeyRing keys_;
   std::unique_ptr<EventLoop> loop_;
   NoProducer producer_;
+  FakeResultSink results_;
   Metrics all_metrics_;
   DeliveryMetrics metrics_;
   FakeHttpSink* sink_ = nullptr;

@@ -13,8 +13,14 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
+#include "core/state/heap_store.h"
+#include "core/stream/changelog.h"
 #include "core/stream/function.h"
+#include "core/stream/keyed_state.h"
+#include "core/stream/state_backend.h"
+#include "core/stream/state_store.h"
 #include "tests/fakes/manual_clock.h"
+#include "tests/fakes/scripted_changelog.h"
 
 namespace postrider {
 
@@ -48,7 +54,8 @@ struct OwnedRecord {
 };
 
 // One task's context without a shard: time by hand, appends that wait for the test's answer, timers
-// that fire when told to, and a list of what was completed.
+// that fire when told to, a list of what was completed, and durable state on changelogs whose answers
+// wait for the test too.
 class FakeTaskContext final : public TaskContext {
  public:
   explicit FakeTaskContext(TopicPartition tp = {"topic", 0}) : tp_(std::move(tp)) {}
@@ -123,9 +130,47 @@ class FakeTaskContext final : public TaskContext {
       function.OnTimer(*this, name.first, name.second, time);
     }
   }
+  // Durable state. What is written to changelog `index` so far; its answers.
+  ScriptedChangelog& changelog(size_t index) { return Durable(index).changelog; }
+  StateStore& store(size_t index) { return *Durable(index).store; }
+  // Of backends that are made afterwards: call it before Open().
+  void set_overlay_bytes_max(size_t bytes) { overlay_bytes_max_ = bytes; }
+  // Acknowledges what waits in every changelog, and what is written for that, until nothing is.
+  void AcknowledgeWrites() {
+    for (bool any = true; any;) {
+      any = false;
+      for (auto& [index, durable] : durable_) {
+        any = any || durable->changelog.waiting() > 0;
+        durable->changelog.AnswerAll();
+      }
+    }
+  }
+  // A restore: begin before Open(), pass what the former life's changelog(index).log holds (all of
+  // it, or a part), and end it; then call OnRestored() of the function.
+  void BeginRestore(size_t index) {
+    DurableFake& durable = Durable(index);
+    durable.replay = std::make_unique<ChangelogReplay>(epoch_, ReplayRuleOf);
+    durable.backend->BeginRestore(*durable.replay);
+  }
+  void RestoreRecords(size_t index, const std::vector<EncodedChangelogRecord>& records) {
+    for (const EncodedChangelogRecord& record : records) {
+      const absl::Status status = Durable(index).backend->RestoreRecord(record.key, record.value);
+      EXPECT_TRUE(status.ok()) << status;
+    }
+  }
+  void EndRestore(size_t index) { Durable(index).backend->EndRestore(); }
+  // Room came back after a refused write or append.
+  void GiveRoom(KeyedProcessFunction& function) {
+    for (auto& [index, durable] : durable_) durable->backend->OnRoom();
+    function.OnRoom(*this);
+  }
+
   // The task is closed: guarded callbacks and answers no longer run.
-  void Close(KeyedProcessFunction& function) {
-    function.Close(*this);
+  void Close(
+      KeyedProcessFunction& function,
+      KeyedProcessFunction::CloseReason reason = KeyedProcessFunction::CloseReason::kEnded) {
+    function.Close(*this, reason);
+    for (auto& [index, durable] : durable_) durable->changelog.DropAnswers();
     open_ = false;
     *alive_ = false;
     timers_.clear();
@@ -148,6 +193,7 @@ class FakeTaskContext final : public TaskContext {
     emitted_.push_back(Emitted{std::move(record), std::move(done), false});
     return true;
   }
+  StateBackend& state(size_t index) override { return *Durable(index).backend; }
   void SetTimer(absl::string_view key, uint32_t tag, MonotonicTime time) override {
     timers_[{std::string(key), tag}] = time;
   }
@@ -164,6 +210,26 @@ class FakeTaskContext final : public TaskContext {
   void Fail(absl::Status why) override { failure_ = std::move(why); }
 
  private:
+  struct DurableFake {
+    ScriptedChangelog changelog;
+    std::unique_ptr<StateStore> store = MakeHeapStore({});
+    std::unique_ptr<StateBackend> backend;
+    std::unique_ptr<ChangelogReplay> replay;
+  };
+  DurableFake& Durable(size_t index) {
+    std::unique_ptr<DurableFake>& durable = durable_[index];
+    if (durable == nullptr) {
+      durable = std::make_unique<DurableFake>();
+      StateBackendOptions options;
+      options.epoch = epoch_;
+      options.overlay_bytes_max = overlay_bytes_max_;
+      durable->backend =
+          std::make_unique<StateBackend>(options, *durable->store, durable->changelog,
+                                         [this](absl::Status why) { Fail(std::move(why)); });
+    }
+    return *durable;
+  }
+
   ManualClock clock_;
   TopicPartition tp_;
   uint64_t epoch_ = 1;
@@ -171,6 +237,8 @@ class FakeTaskContext final : public TaskContext {
   bool may_act_ = true;
   bool under_pressure_ = false;
   bool open_ = true;
+  size_t overlay_bytes_max_ = 1 << 20;
+  std::map<size_t, std::unique_ptr<DurableFake>> durable_;
   size_t emit_room_ = std::numeric_limits<size_t>::max();
   size_t refused_ = 0;
   std::vector<Emitted> emitted_;

@@ -66,6 +66,14 @@ ShardMetrics Make(const Maker& m) {
       m.OutOfRange("below_start"),
       m.OutOfRange("above_end"),
       m.MakeCounter("postrider_stream_trims_failed_total", "Trims that the log refused."),
+      m.MakeCounter("postrider_stream_results_appended_total",
+                    "Results of operations that were appended for a new owner."),
+      m.MakeCounter("postrider_stream_results_dropped_total",
+                    "Results of operations that the log did not take."),
+      m.MakeCounter("postrider_stream_results_received_total",
+                    "Results of a former owner's operations."),
+      m.MakeCounter("postrider_stream_results_unreadable_total",
+                    "Results of a former owner's operations that could not be read."),
   };
 }
 

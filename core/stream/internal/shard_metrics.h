@@ -36,6 +36,10 @@ struct ShardMetrics {
   Counter& below_log_start;
   Counter& above_log_end;
   Counter& trims_failed;
+  Counter& results_appended;
+  Counter& results_dropped;
+  Counter& results_received;
+  Counter& results_unreadable;
 };
 
 ShardMetrics MakeShardMetrics(Metrics& metrics, const std::string& job, int index);

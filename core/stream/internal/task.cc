@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <utility>
 
 #include "core/base/check.h"
@@ -41,7 +42,7 @@ absl::Status Task::Open(std::unique_ptr<KeyedProcessFunction> function) {
   return opened;
 }
 
-void Task::Close(TaskState state) {
+void Task::Close(TaskState state, KeyedProcessFunction::CloseReason reason) {
   state_ = state;
   failure_.reset();
   if (!open()) return;
@@ -49,7 +50,7 @@ void Task::Close(TaskState state) {
   DisarmTimer();
   timers_.Clear();
   timestamps_.clear();
-  function_->Close(*this);
+  function_->Close(*this, reason);
   function_.reset();
   Report();
 }
@@ -173,6 +174,11 @@ bool Task::Emit(AppendRecord&& record, LogProducer::AppendDone&& done) {
   done = std::move(taken->done);
   refused_ = true;
   return false;
+}
+
+StateBackend& Task::state(size_t) {
+  POSTRIDER_CHECK(false);
+  std::abort();
 }
 
 void Task::SetTimer(absl::string_view key, uint32_t tag, MonotonicTime time) {

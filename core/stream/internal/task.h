@@ -66,7 +66,8 @@ class Task final : public TaskContext {
 
   absl::Status Open(std::unique_ptr<KeyedProcessFunction> function);
   // Ends the function's life: nothing of it is called afterwards. Its tracker stays.
-  void Close(TaskState state);
+  void Close(TaskState state, KeyedProcessFunction::CloseReason reason =
+                                  KeyedProcessFunction::CloseReason::kEnded);
   bool open() const { return function_ != nullptr; }
   bool running() const { return state_ == TaskState::kRunning && !failure_.has_value(); }
   KeyedProcessFunction& function() { return *function_; }
@@ -121,6 +122,7 @@ class Task final : public TaskContext {
   int64_t incarnation_ms() const override { return incarnation_ms_; }
   void Complete(int64_t offset) override;
   bool Emit(AppendRecord&& record, LogProducer::AppendDone&& done) override;
+  StateBackend& state(size_t index) override;
   void SetTimer(absl::string_view key, uint32_t tag, MonotonicTime time) override;
   void CancelTimer(absl::string_view key, uint32_t tag) override;
   bool MayAct() const override;

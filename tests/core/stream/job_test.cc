@@ -62,7 +62,7 @@ class CompletingFunction final : public KeyedProcessFunction {
   void OnPressure(TaskContext&) override {}
   void OnDrain(TaskContext&, Drain) override {}
   size_t in_flight() const override { return 0; }
-  void Close(TaskContext&) override {}
+  void Close(TaskContext&, CloseReason) override {}
 
  private:
   Seen& seen_;

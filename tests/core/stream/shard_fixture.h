@@ -77,7 +77,7 @@ class ScriptedFunction final : public KeyedProcessFunction {
     Note(kind == Drain::kHandover ? "handover" : "shutdown");
   }
   size_t in_flight() const override { return flights; }
-  void Close(TaskContext& ctx) override {
+  void Close(TaskContext& ctx, CloseReason) override {
     ctx.clock();
     closed_ = true;
     Note("close");

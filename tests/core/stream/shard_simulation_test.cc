@@ -61,7 +61,7 @@ class SendingFunction final : public KeyedProcessFunction {
   void OnPressure(TaskContext&) override {}
   void OnDrain(TaskContext&, Drain kind) override { draining_ = kind == Drain::kHandover; }
   size_t in_flight() const override { return flying_.size(); }
-  void Close(TaskContext&) override {
+  void Close(TaskContext&, CloseReason) override {
     flying_.clear();
     ctx_ = nullptr;
   }
