@@ -20,9 +20,16 @@ namespace postrider::internal {
 namespace {
 
 constexpr char kLockName[] = "postrider.lock";
+constexpr char kKeptLockName[] = "process.lock";
 
 absl::Status Unavailable(const std::string& path, const std::error_code& error) {
   return absl::UnavailableError(absl::StrCat("state: directory ", path, ": ", error.message()));
+}
+
+absl::Status Make(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directory(path, error);
+  return error ? Unavailable(path, error) : absl::OkStatus();
 }
 
 absl::Status CheckOurs(const std::string& path) {
@@ -35,25 +42,33 @@ absl::Status CheckOurs(const std::string& path) {
       absl::StrCat("state: directory ", path, " holds files that are not ours; it is not wiped"));
 }
 
+// The file's descriptor, which holds the lock until it is closed.
+absl::StatusOr<int> LockFile(const std::string& path, const char* name) {
+  const std::string lock = absl::StrCat(path, "/", name);
+  const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return Unavailable(path, std::error_code(errno, std::generic_category()));
+  if (flock(fd, LOCK_EX | LOCK_NB) == 0) return fd;
+  const int fault = errno;
+  close(fd);
+  if (fault != EWOULDBLOCK) {
+    return Unavailable(path, std::error_code(fault, std::generic_category()));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("state: directory ", path, " is owned by another running process or store"));
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Acquire(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directory(path, error);
-  if (error) return Unavailable(path, error);
+  RETURN_IF_ERROR(Make(path));
   RETURN_IF_ERROR(CheckOurs(path));
-  const std::string lock = path + "/" + kLockName;
-  const int fd = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return Unavailable(path, std::error_code(errno, std::generic_category()));
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    const int fault = errno;
-    close(fd);
-    if (fault != EWOULDBLOCK) {
-      return Unavailable(path, std::error_code(fault, std::generic_category()));
-    }
-    return absl::FailedPreconditionError(
-        absl::StrCat("state: directory ", path, " is owned by another running process or store"));
-  }
+  ASSIGN_OR_RETURN(const int fd, LockFile(path, kLockName));
+  return std::unique_ptr<StateDirectory>(new StateDirectory(path, fd));
+}
+
+absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Lock(const std::string& path) {
+  RETURN_IF_ERROR(Make(path));
+  ASSIGN_OR_RETURN(const int fd, LockFile(path, kKeptLockName));
   return std::unique_ptr<StateDirectory>(new StateDirectory(path, fd));
 }
 

@@ -15,6 +15,9 @@ class StateDirectory {
   // kFailedPrecondition: somebody holds it, or it is neither empty nor one of ours; nothing was
   // touched. kUnavailable: it cannot be made or read.
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Acquire(const std::string& path);
+  // The same for a directory whose files are left alone, whoever made them. By a lock of its own,
+  // so that it never passes for one that may be wiped.
+  static absl::StatusOr<std::unique_ptr<StateDirectory>> Lock(const std::string& path);
   ~StateDirectory();
   StateDirectory(const StateDirectory&) = delete;
   StateDirectory& operator=(const StateDirectory&) = delete;
