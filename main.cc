@@ -40,6 +40,10 @@
 #include "core/http/resolver.h"
 #include "core/kafka/kafka_log.h"
 #include "core/postgres/url.h"
+#include "core/state/heap_store.h"
+#include "core/state/process_directory.h"
+#include "core/state/rocksdb_store.h"
+#include "delivery/memory_budget.h"
 #include "delivery/worker_role.h"
 #include "dlq/indexer_role.h"
 #include "dlq/letters/dead_letter_log.h"
@@ -62,6 +66,7 @@ using std::chrono::seconds;
 
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
+constexpr seconds kMemoryInterval{2};
 
 struct ProgramOptions {
   std::vector<std::string> roles = {"api", "matcher", "worker", "indexer"};
@@ -84,7 +89,8 @@ struct ProgramOptions {
     options.AddList("roles", &roles,
                     "What this process does: any of api, matcher, worker, indexer.");
     options.Add("data_dir", &data_dir,
-                "Where a process keeps its last snapshot; made when it is missing.");
+                "Where a process keeps its last snapshot and, while it runs, the backlog; its own, "
+                "made when it is missing.");
     options.Add("secrets.key_file", &key_file,
                 "The master keys that secrets are sealed with: lines `keyid:base64 of 32 bytes`, "
                 "the first one seals; readable by its owner only.");
@@ -141,6 +147,7 @@ struct ProgramOptions {
           absl::StrCat("option source.topics: \"", matcher.topics,
                        "\" is no POSIX extended regular expression that begins with '^'"));
     }
+    if (Has("worker")) RETURN_IF_ERROR(worker.Memory().status());
     if (const auto rules = AddressRules::Create(network); !rules.ok()) {
       return absl::InvalidArgumentError(absl::StrCat("option ", rules.status().message()));
     }
@@ -225,6 +232,10 @@ std::vector<TopicSpec> OwnTopics(const ProgramOptions& options) {
   target.pool = options.worker.pool;
   target.key_groups = static_cast<int32_t>(options.worker.key_groups);
   std::vector<TopicSpec> topics = subscriptions::MatcherRole::Topics(target, kReplication);
+  for (TopicSpec& topic : delivery::WorkerRole::Topics(options.kafka.prefix, options.worker.pool,
+                                                       options.worker.key_groups, kReplication)) {
+    topics.push_back(std::move(topic));
+  }
   topics.push_back(dlq::DeadLetterTopic(options.kafka.prefix, kReplication));
   topics.push_back(dlq::ReportTopic(options.kafka.prefix, kReplication));
   return topics;
@@ -262,6 +273,8 @@ class Service {
     keys_ = std::make_unique<KeyRing>(std::move(keys));
     ASSIGN_OR_RETURN(rules_, MakeAddressRules(options_));
     RETURN_IF_ERROR(MakeDataDir());
+    if (NeedsSnapshot()) RETURN_IF_ERROR(OwnDataDir());
+    if (options_.Has("worker")) RETURN_IF_ERROR(PrepareState());
     RaiseFileLimit();
     ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
     RETURN_IF_ERROR(loop_->Watch(signal_fd_, kFdReadable, [this](uint32_t) { OnSignal(); }));
@@ -304,6 +317,63 @@ class Service {
   absl::Status DataDirFault(absl::string_view what) const {
     return absl::InvalidArgumentError(absl::StrCat("option data_dir: \"", options_.data_dir, "\" ",
                                                    what, ": ", std::strerror(errno)));
+  }
+
+  // Two processes would overwrite each other's snapshot and state.
+  absl::Status OwnDataDir() {
+    absl::StatusOr<std::unique_ptr<ProcessDirectory>> owned =
+        ProcessDirectory::Acquire(options_.data_dir, ProcessDirectory::Contents::kKept);
+    if (!owned.ok()) return WithOption("data_dir", owned.status());
+    data_dir_ = *std::move(owned);
+    return absl::OkStatus();
+  }
+
+  static absl::Status WithOption(absl::string_view option, const absl::Status& status) {
+    return absl::Status(status.code(), absl::StrCat("option ", option, ": ", status.message()));
+  }
+
+  // What the stores of the worker's tasks share.
+  absl::Status PrepareState() {
+    if (options_.worker.state_store != "rocksdb") return absl::OkStatus();
+    std::string path = options_.worker.state_directory;
+    if (path.empty()) path = absl::StrCat(options_.data_dir, "/state");
+    absl::StatusOr<std::unique_ptr<ProcessDirectory>> owned =
+        ProcessDirectory::Acquire(path, ProcessDirectory::Contents::kWiped);
+    if (!owned.ok()) return WithOption("state.directory", owned.status());
+    state_dir_ = *std::move(owned);
+    ASSIGN_OR_RETURN(const delivery::MemoryBudget memory, options_.worker.Memory());
+    RocksdbSharedOptions shared;
+    shared.memory_bytes = static_cast<size_t>(memory.backlog_store);
+    rocksdb_ = RocksdbShared::Create(shared);
+    return absl::OkStatus();
+  }
+
+  static absl::StatusOr<std::unique_ptr<StateStore>> OpenHeap(const TopicPartition&,
+                                                              uint64_t bytes_max) {
+    HeapStoreOptions options;
+    options.bytes_max = bytes_max;
+    return MakeHeapStore(options);
+  }
+
+  // A directory for each store that was ever opened: one shard may still close a task's store when
+  // the next one opens it.
+  absl::StatusOr<std::unique_ptr<StateStore>> OpenRocksdb(const TopicPartition& tp,
+                                                          uint64_t bytes_max) {
+    RocksdbStoreOptions options;
+    options.directory = absl::StrCat(state_dir_->path(), "/", tp.partition, ".", stores_opened_++);
+    options.bytes_max = bytes_max;
+    return OpenRocksdbStore(*rocksdb_, options);
+  }
+
+  delivery::WorkerParts MakeWorkerParts() {
+    delivery::WorkerParts parts{*log_,      clock_,   metrics_, *keys_,
+                                *resolver_, OpenHeap, OpenHeap, nullptr};
+    if (rocksdb_ == nullptr) return parts;
+    parts.open_backlog = [this](const TopicPartition& tp, uint64_t bytes_max) {
+      return OpenRocksdb(tp, bytes_max);
+    };
+    parts.backlog_memory = [this] { return rocksdb_->memory_bytes(); };
+    return parts;
   }
 
   absl::Status WatchSignals() {
@@ -405,10 +475,10 @@ class Service {
   absl::Status StartStreams(const std::shared_ptr<const subscriptions::Snapshot>& snapshot) {
     if (options_.Has("worker")) {
       RETURN_IF_ERROR(CheckKeys(*snapshot));
-      const delivery::WorkerParts parts{*log_, clock_, metrics_, *keys_, *resolver_};
-      ASSIGN_OR_RETURN(worker_,
-                       delivery::WorkerRole::Start(parts, options_.worker, options_.kafka.prefix,
-                                                   snapshot_options_.age_max, rules_, snapshot));
+      ASSIGN_OR_RETURN(worker_, delivery::WorkerRole::Start(
+                                    MakeWorkerParts(), options_.worker, options_.kafka.prefix,
+                                    snapshot_options_.age_max, rules_, snapshot));
+      LookAtMemory();
     }
     if (options_.Has("matcher")) {
       subscriptions::MatcherTarget target;
@@ -420,6 +490,11 @@ class Service {
                                                          target, snapshot_options_.age_max));
     }
     return absl::OkStatus();
+  }
+
+  void LookAtMemory() {
+    worker_->LookAtMemory();
+    loop_->CallAfter(kMemoryInterval, [this] { LookAtMemory(); });
   }
 
   // With a key file that opens no secret at all, every message would end as a dead letter.
@@ -517,6 +592,10 @@ class Service {
   int signal_fd_ = -1;
   std::unique_ptr<KeyRing> keys_;
   std::shared_ptr<const AddressRules> rules_;
+  std::unique_ptr<ProcessDirectory> data_dir_;
+  std::unique_ptr<ProcessDirectory> state_dir_;
+  std::unique_ptr<RocksdbShared> rocksdb_;
+  std::atomic<uint64_t> stores_opened_{0};
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<KafkaLog> log_;
   std::unique_ptr<Resolver> resolver_;

@@ -20,6 +20,9 @@ constexpr int64_t kProcess = 64 * kMb;
 constexpr int64_t kOverlays = 16 * kMb;
 constexpr int64_t kEndpointState = 8 * kMb;
 constexpr int64_t kBacklogStore = 32 * kMb;
+// Of each key group, whose store has a block of memory from its first write on.
+constexpr int64_t kEndpointStatePerKeyGroup = kMb / 16;
+constexpr int64_t kBacklogStorePerKeyGroup = kMb / 2;
 constexpr int64_t kMessages = 16 * kMb;
 constexpr int64_t kPrefetch = 32 * kMb;
 constexpr int64_t kProducer = 8 * kMb;
@@ -48,11 +51,19 @@ int64_t LeastConnections(const MemoryDemand& demand) {
   return std::max(kPoolConnections, demand.requests_max) * kConnectionBytes;
 }
 
+int64_t LeastEndpointState(const MemoryDemand& demand) {
+  return std::max(kEndpointState, demand.key_groups * kEndpointStatePerKeyGroup);
+}
+
+int64_t LeastBacklogStore(const MemoryDemand& demand) {
+  return std::max(kBacklogStore, demand.key_groups * kBacklogStorePerKeyGroup);
+}
+
 Floors FloorsOf(const MemoryDemand& demand) {
   Floors floors;
   floors.per_shard =
       kMessages + kPrefetch + kProducer + kRestorePrefetch + LeastConnections(demand);
-  floors.shared = kProcess + kOverlays + kEndpointState + kBacklogStore;
+  floors.shared = kProcess + kOverlays + LeastEndpointState(demand) + LeastBacklogStore(demand);
   return floors;
 }
 
@@ -76,7 +87,8 @@ absl::StatusOr<MemoryBudget> DivideMemory(const MemoryDemand& demand) {
     return absl::InvalidArgumentError(absl::StrCat(
         "option memory.limit: ", demand.limit_bytes / kMb, "MB is too small for worker.shards = ",
         demand.shards, " with worker.requests_max = ", demand.requests_max,
-        "; the smallest that works is ", smallest / kMb, "MB"));
+        " and worker.key_groups = ", demand.key_groups, "; the smallest that works is ",
+        smallest / kMb, "MB"));
   }
   MemoryBudget budget;
   budget.reserve = demand.limit_bytes / kReserveDivisor;
@@ -91,15 +103,16 @@ absl::StatusOr<MemoryBudget> DivideMemory(const MemoryDemand& demand) {
   budget.producer = Part(kProducer, kProducerMost, shard_rest, 10);
   budget.restore_prefetch = Part(kRestorePrefetch, kRestorePrefetchMost, shard_rest, 5);
   budget.overlays = Part(kOverlays, kOverlaysMost, rest, 10);
-  budget.endpoint_state = Part(kEndpointState, kEndpointStateMost, rest, 5);
+  budget.endpoint_state = Part(LeastEndpointState(demand), kEndpointStateMost, rest, 5);
 
   const int64_t per_shard = budget.prefetch + budget.producer + budget.restore_prefetch;
   const int64_t requests = LeastConnections(demand);
   const int64_t left = all - budget.process - budget.overlays - budget.endpoint_state -
-                       kBacklogStore - (per_shard + kMessages + requests) * demand.shards;
+                       LeastBacklogStore(demand) -
+                       (per_shard + kMessages + requests) * demand.shards;
   budget.messages = kMessages + left / demand.shards / 100 * 45;
   budget.connections = requests + left / demand.shards / 100 * 25;
-  budget.backlog_store = kBacklogStore + left / 100 * 30;
+  budget.backlog_store = LeastBacklogStore(demand) + left / 100 * 30;
 
   // Two fifths for the records, as much for the bodies made of them, the rest beside them.
   budget.pending_bytes_max = budget.messages / 5 * 2;

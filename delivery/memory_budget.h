@@ -10,6 +10,7 @@ namespace postrider::delivery {
 struct MemoryDemand {
   int64_t limit_bytes = 0;  // memory.limit
   int64_t shards = 1;
+  int64_t key_groups = 64;   // of the pool; a worker that is left alone has them all
   int64_t messages_max = 0;  // per shard
   int64_t requests_max = 0;  // per shard
 };
@@ -41,11 +42,11 @@ struct MemoryBudget {
   int64_t connection_pools = 0;
 };
 
-// kInvalidArgument: the limit is too small for so many shards and requests; it names the smallest
-// limit that works.
+// kInvalidArgument: the limit is too small for so many shards, requests and key groups; it names
+// the smallest limit that works.
 absl::StatusOr<MemoryBudget> DivideMemory(const MemoryDemand& demand);
 
-// The smallest limit that DivideMemory() takes for these shards and requests.
+// The smallest limit that DivideMemory() takes for all else that is demanded.
 int64_t SmallestMemoryLimit(const MemoryDemand& demand);
 
 }  // namespace postrider::delivery

@@ -1,16 +1,25 @@
 #include "delivery/worker_role.h"
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/crypto/random.h"
+#include "core/stream/memory_account.h"
+#include "delivery/changelog_topics.h"
 #include "delivery/delivery_metrics.h"
 #include "delivery/delivery_program.h"
+#include "delivery/memory_metrics.h"
+#include "delivery/store_figures.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 
 namespace postrider::delivery {
@@ -22,9 +31,8 @@ void WorkerOptions::Register(Options& options) {
   options.Add("worker.key_groups", &key_groups, 1, 4096,
               "Partitions of the pool's dispatch topic; fixed when the topic is made.");
   options.Add("worker.messages_max", &messages_max, 1'000, 10'000'000,
-              "Messages that a shard holds at most; then it stops reading.");
-  options.AddBytes("worker.bytes_max", &bytes_max, 1 << 20, int64_t{64} << 30,
-                   "Bytes of messages that a shard holds at most; then it stops reading.");
+              "Messages that a shard holds at most, if memory.limit has room for so many; then it "
+              "stops reading.");
   options.AddDuration("worker.session_timeout", &session_timeout, std::chrono::milliseconds(2'000),
                       std::chrono::milliseconds(300'000),
                       "After so long without a heartbeat another worker takes over.");
@@ -51,12 +59,50 @@ void WorkerOptions::Register(Options& options) {
   options.Add("worker.ca_file", &ca_file,
               "The certificate authorities that receivers are verified "
               "against; a PEM file.");
+  options.AddBytes(
+      "memory.limit", &memory_limit, 64 << 20, int64_t{1} << 40,
+      "What a worker takes for messages, requests, state and buffers together; each "
+      "has its part, and what would be more waits. The start says when it is too small "
+      "for worker.shards.");
+  options.AddChoice("state.store", &state_store, {"rocksdb", "heap"},
+                    "Where a worker keeps the backlog while it runs: on disk, or within "
+                    "memory.limit. Kafka has it too, and a restart reads it from there.");
+  options.Add("state.directory", &state_directory,
+              "Where the backlog lies on disk, of this process alone and wiped when it starts; by "
+              "default `state` in data_dir.");
+  options.AddBytes("state.backlog_bytes_max", &backlog_bytes_max, 64 << 20, int64_t{1} << 50,
+                   "What the backlog of a pool takes on disk at most, an equal share for each key "
+                   "group.");
 }
 
+absl::StatusOr<MemoryBudget> WorkerOptions::Memory() const {
+  MemoryDemand demand;
+  demand.limit_bytes = memory_limit;
+  demand.shards = shards;
+  demand.key_groups = key_groups;
+  demand.messages_max = messages_max;
+  demand.requests_max = requests_max;
+  return DivideMemory(demand);
+}
+
+namespace {
+
+// Labels of the stores.
+constexpr char kEndpointState[] = "endpoint_state";
+constexpr char kBacklog[] = "backlog";
+constexpr char kJobName[] = "worker";
+
+}  // namespace
+
 struct WorkerRole::Impl {
-  explicit Impl(Metrics& metrics) : delivery_metrics(metrics) {}
+  Impl(Metrics& metrics, size_t overlays)
+      : delivery_metrics(metrics), stores(metrics), overlay_account(overlays) {}
 
   DeliveryMetrics delivery_metrics;
+  StoreFiguresKeeper stores;
+  MemoryAccount overlay_account;
+  std::function<uint64_t()> backlog_memory;
+  std::unique_ptr<MemoryMetrics> memory_metrics;
   absl::Mutex mutex;
   // For shards that start after it was set.
   std::shared_ptr<const subscriptions::Snapshot> snapshot ABSL_GUARDED_BY(mutex);
@@ -70,14 +116,16 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
     const WorkerParts& parts, const WorkerOptions& options, const std::string& topic_prefix,
     std::chrono::milliseconds snapshot_age_max, std::shared_ptr<const AddressRules> rules,
     std::shared_ptr<const subscriptions::Snapshot> snapshot) {
-  auto impl = std::make_unique<Impl>(parts.metrics);
+  ASSIGN_OR_RETURN(const MemoryBudget budget, options.Memory());
+  auto impl = std::make_unique<Impl>(parts.metrics, static_cast<size_t>(budget.overlays));
+  impl->backlog_memory = parts.backlog_memory;
   {
     absl::MutexLock lock(&impl->mutex);
     impl->snapshot = std::move(snapshot);
   }
 
   JobOptions job;
-  job.name = "worker";
+  job.name = kJobName;
   job.group.group = absl::StrCat(topic_prefix, "deliver.", options.pool);
   job.group.topics = {subscriptions::DispatchTopic(topic_prefix, options.pool,
                                                    static_cast<int32_t>(options.key_groups), 1)
@@ -90,8 +138,10 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   job.producer.linger = options.linger;
   job.start = StartPolicy::kLogStart;
   job.shards = static_cast<int>(options.shards);
-  job.pending_records_max = options.messages_max;
-  job.pending_bytes_max = options.bytes_max;
+  job.pending_records_max = budget.pending_records_max;
+  job.pending_bytes_max = budget.pending_bytes_max;
+  job.group.prefetch_bytes = budget.prefetch;
+  job.producer.queue_bytes_max = budget.producer;
   job.stop_wait_max = options.stop_wait_max;
   job.trim_safety = options.trim_safety;
 
@@ -100,6 +150,8 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.snapshot_age_max = snapshot_age_max;
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);
+  sink_options.idle_connections_max = static_cast<size_t>(budget.connections_max);
+  sink_options.pools = static_cast<int>(budget.connection_pools);
   sink_options.ca_bundle_file = options.ca_file;
 
   Impl* shared = impl.get();
@@ -121,7 +173,26 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   };
   ASSIGN_OR_RETURN(impl->job,
                    Job::Start(parts.log, parts.clock, parts.metrics, job, std::move(factory)));
+  impl->memory_metrics = std::make_unique<MemoryMetrics>(
+      parts.metrics, kJobName, options.memory_limit, options.shards, budget);
   return std::unique_ptr<WorkerRole>(new WorkerRole(std::move(impl)));
+}
+
+void WorkerRole::LookAtMemory() {
+  impl_->job->Post([impl = impl_.get()](ShardProgram&) { impl->stores.LookAtMine(); });
+  // What the shards saw when they were asked last.
+  const uint64_t backlog = impl_->backlog_memory != nullptr
+                               ? impl_->backlog_memory()
+                               : impl_->stores.Total(kBacklog).memory_bytes;
+  impl_->memory_metrics->Set(
+      {impl_->overlay_account.used(), impl_->stores.Total(kEndpointState).memory_bytes, backlog});
+}
+
+std::vector<TopicSpec> WorkerRole::Topics(const std::string& topic_prefix, const std::string& pool,
+                                          int64_t key_groups, int16_t replication) {
+  const auto partitions = static_cast<int32_t>(key_groups);
+  return {EndpointStateTopic(topic_prefix, pool, partitions, replication),
+          BacklogTopic(topic_prefix, pool, partitions, replication)};
 }
 
 void WorkerRole::SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot) {

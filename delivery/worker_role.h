@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
@@ -16,6 +17,9 @@
 #include "core/http/resolver.h"
 #include "core/stream/job.h"
 #include "core/stream/log.h"
+#include "core/stream/record.h"
+#include "core/stream/state_store.h"
+#include "delivery/memory_budget.h"
 #include "subscriptions/registry/snapshot.h"
 
 namespace postrider::delivery {
@@ -25,7 +29,6 @@ struct WorkerOptions {
   int64_t shards = 1;
   int64_t key_groups = 64;
   int64_t messages_max = 100'000;
-  int64_t bytes_max = 64 << 20;
   std::chrono::milliseconds session_timeout{6'000};
   std::chrono::milliseconds heartbeat_interval{200};
   std::chrono::milliseconds fetch_wait_max{10};
@@ -35,8 +38,14 @@ struct WorkerOptions {
   std::chrono::milliseconds stop_wait_max{20'000};
   int64_t requests_max = 2'000;  // per shard
   std::string ca_file = "/etc/ssl/certs/ca-certificates.crt";
+  int64_t memory_limit = 1 << 30;
+  std::string state_store = "rocksdb";  // or "heap": of the backlog
+  std::string state_directory;          // empty: below the process's data directory
+  int64_t backlog_bytes_max = int64_t{64} << 30;
 
   void Register(Options& options);
+  // How the limit is divided; kInvalidArgument when it is too small.
+  absl::StatusOr<MemoryBudget> Memory() const;
 };
 
 // What a worker stands on; all of it outlives the role.
@@ -46,12 +55,24 @@ struct WorkerParts {
   Metrics& metrics;
   const KeyRing& keys;
   Resolver& resolver;
+  // A new, empty store for a task, which holds at most `bytes_max`. Called on shards' threads, for
+  // several at once.
+  using OpenBoundedStore = std::function<absl::StatusOr<std::unique_ptr<StateStore>>(
+      const TopicPartition& tp, uint64_t bytes_max)>;
+  OpenBoundedStore open_endpoint_state;
+  OpenBoundedStore open_backlog;
+  // What the open stores of the backlog hold in memory together, where they share it.
+  std::function<uint64_t()> backlog_memory;
 };
 
 // The worker: reads the dispatch topic of its pool and delivers. Threads: one control thread.
 class WorkerRole {
  public:
-  // `snapshot`: the first one; nothing can be sent without.
+  // The topics that a pool's workers need beside the one that they read: its changelogs.
+  static std::vector<TopicSpec> Topics(const std::string& topic_prefix, const std::string& pool,
+                                       int64_t key_groups, int16_t replication);
+  // `snapshot`: the first one; nothing can be sent without. kInvalidArgument: memory.limit is too
+  // small.
   static absl::StatusOr<std::unique_ptr<WorkerRole>> Start(
       const WorkerParts& parts, const WorkerOptions& options, const std::string& topic_prefix,
       std::chrono::milliseconds snapshot_age_max, std::shared_ptr<const AddressRules> rules,
@@ -60,6 +81,8 @@ class WorkerRole {
 
   void SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot);
   JobStatus status() const;
+  // Brings the metrics of stores and memory up to date, soon. To be called every few seconds.
+  void LookAtMemory();
   // Drains and leaves; `done` runs on some thread.
   void Stop(std::function<void()> done);
   void StopHard();

@@ -77,6 +77,17 @@ TEST(MemoryBudgetTest, RefusesALimitThatIsTooSmallAndNamesTheSmallest) {
   EXPECT_TRUE(DivideMemory(Demand(smallest / kMb * kMb, 8)).ok());
 }
 
+TEST(MemoryBudgetTest, ManyKeyGroupsHaveRoomForTheirStores) {
+  MemoryDemand demand = Demand(0, 1);
+  demand.key_groups = 4'096;
+  demand.limit_bytes = SmallestMemoryLimit(demand);
+  const absl::StatusOr<MemoryBudget> budget = DivideMemory(demand);
+  ASSERT_TRUE(budget.ok()) << budget.status();
+  EXPECT_GE(budget->endpoint_state / demand.key_groups, 64 << 10);
+  EXPECT_GE(budget->backlog_store / demand.key_groups, 512 << 10);
+  EXPECT_LE(Sum(*budget, 1), demand.limit_bytes);
+}
+
 TEST(MemoryBudgetTest, PrefetchStopsGrowingAndMessagesGoOn) {
   const absl::StatusOr<MemoryBudget> some = DivideMemory(Demand(4'096 * kMb, 1));
   const absl::StatusOr<MemoryBudget> more = DivideMemory(Demand(16'384 * kMb, 1));

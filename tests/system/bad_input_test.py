@@ -2,6 +2,7 @@
 """What comes from outside and is wrong: events, requests, URLs, keys, options, servers."""
 import base64
 import json
+import re
 import socket
 import threading
 import unittest
@@ -411,6 +412,59 @@ class BadStartTest(unittest.TestCase):
         self.bad_option("data_dir", str(file), "Not a directory")
         self.bad_option("data_dir", str(file / "below"), "Not a directory")
         self.bad_option("data_dir", str(self.world.dir / "no" / "such"), "No such file")
+
+    def test_a_memory_limit_that_is_too_small_for_the_shards_names_the_smallest(self):
+        self.bad_option("memory.limit", "1MB", "64MB..1024GB")
+        self.bad_option("memory.limit", "64MB", "smallest that works is")
+        done = self.world.run("config", "check", env={"POSTRIDER_MEMORY__LIMIT": "300MB",
+                                                      "POSTRIDER_WORKER__SHARDS": "4"})
+        self.assertEqual(done.returncode, 2, done)
+        smallest = re.search(r"worker.shards = 4 .* works is (\d+MB)", done.stderr)
+        self.assertTrue(smallest, done.stderr)
+        self.world.run_ok("config", "check", env={"POSTRIDER_MEMORY__LIMIT": smallest.group(1),
+                                                  "POSTRIDER_WORKER__SHARDS": "4"})
+
+    def refused_start(self, option, says, **options):
+        done = self.world.run("serve", "--roles", "worker", timeout=60, env={
+            f"POSTRIDER_{name.upper()}": str(value) for name, value in options.items()})
+        self.assertEqual(done.returncode, 1, done)
+        last = done.stderr.strip().splitlines()[-1]
+        self.assertIn(option, last)
+        self.assertIn(says, last)
+        return last
+
+    def test_a_directory_that_another_running_process_owns_is_refused_and_left_alone(self):
+        service = self.world.serve(state__directory=str(self.world.dir / "spill"))
+        data_dir = service.env["POSTRIDER_DATA_DIR"]
+        last = self.refused_start("data_dir", "another running process", data_dir=data_dir)
+        self.assertIn(data_dir, last)
+        last = self.refused_start("state.directory", "another running process",
+                                  data_dir=self.world.dir / "data-second",
+                                  state__directory=self.world.dir / "spill")
+        self.assertIn("spill", last)
+        # One that was killed owns nothing any more.
+        service.kill()
+        service.reap()
+        service.start().wait_ready()
+
+    def test_a_state_directory_with_files_of_others_is_refused_and_left_alone(self):
+        self.world.migrate()
+        precious = self.world.dir / "documents"
+        precious.mkdir()
+        (precious / "thesis.txt").write_text("dear")
+        self.refused_start("state.directory", "not ours", data_dir=self.world.dir / "data-first",
+                           state__directory=precious)
+        self.assertEqual((precious / "thesis.txt").read_text(), "dear")
+
+    def test_a_changelog_with_another_number_of_partitions_is_refused_by_naming_it(self):
+        self.world.migrate()
+        topic = f"{self.world.prefix}backlog.default"
+        self.world.make_topics(3, topic)
+        done = self.world.run("serve", "--roles", "worker", timeout=60)
+        self.assertEqual(done.returncode, 1, done)
+        last = done.stderr.strip().splitlines()[-1]
+        for part in (topic, "has 3 partitions", "not 8"):
+            self.assertIn(part, last)
 
     def test_a_bad_options_file_is_named_with_its_line(self):
         path = self.world.dir / "options.yaml"

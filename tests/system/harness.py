@@ -433,9 +433,12 @@ class World:
             "scope": "publisher", "event_types": ["*"], "tenants": ["*"]})["key"]
 
     def create_topics(self, event_types):
+        self.make_topics(1, *(self.source_prefix + name for name in event_types))
+
+    def make_topics(self, partitions, *names):
         subprocess.run(
             [sys.executable, str(ROOT / "deploy" / "kafka" / "create_topics.py"), self.brokers,
-             "1", *(self.source_prefix + name for name in event_types)],
+             str(partitions), *names],
             check=True, capture_output=True, timeout=120)
 
     def tool(self, *arguments, stdin=None, timeout=120):
