@@ -24,6 +24,7 @@ constexpr uint8_t kVersion = 1;
 // The first byte of a record key.
 constexpr char kMarkerSpace = 0;
 constexpr char kEntrySpace = 1;
+constexpr char kFinishSpace = 2;  // the state's name and no epoch
 constexpr size_t kEpochBytes = 8;
 
 uint32_t Checksum(absl::string_view key, absl::string_view value) {
@@ -51,7 +52,21 @@ std::string ChangelogRecordKey(absl::string_view identity, uint64_t epoch) {
   return RecordKey(kEntrySpace, identity, epoch);
 }
 
+EncodedChangelogRecord FinishRecord(absl::string_view state_name, uint32_t version) {
+  POSTRIDER_CHECK(!state_name.empty() && version > 0);
+  EncodedChangelogRecord encoded;
+  encoded.key = kFinishSpace + std::string(state_name);
+  ByteWriter value;
+  value.U8(kVersion);
+  value.U8(static_cast<uint8_t>(ChangelogKind::kFinish));
+  value.U32(version);
+  value.U32(Checksum(encoded.key, value.bytes()));
+  encoded.value = value.Take();
+  return encoded;
+}
+
 EncodedChangelogRecord EncodeChangelogRecord(const ChangelogRecord& record) {
+  if (record.kind == ChangelogKind::kFinish) return FinishRecord(record.identity, record.version);
   const bool marker = record.kind == ChangelogKind::kMarker;
   POSTRIDER_CHECK(marker == record.identity.empty() || record.kind == ChangelogKind::kErase);
   EncodedChangelogRecord encoded;
@@ -69,17 +84,23 @@ EncodedChangelogRecord EncodeChangelogRecord(const ChangelogRecord& record) {
 
 absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
                                                       absl::string_view value) {
-  if (key.size() < 1 + kEpochBytes) return Damaged("its key is too short");
-  const bool marker = key[0] == kMarkerSpace;
-  if (!marker && key[0] != kEntrySpace) return Damaged("its key is of no known kind");
   ChangelogRecord record;
-  const size_t identity_bytes = key.size() - 1 - kEpochBytes;
-  if (marker != (identity_bytes == 0)) return Damaged("its key has no identity, or one too many");
-  record.identity = std::string(key.substr(1, identity_bytes));
-  for (const char byte : key.substr(1 + identity_bytes)) {
-    record.epoch = (record.epoch << 8) | static_cast<uint8_t>(byte);
+  const bool marker = !key.empty() && key[0] == kMarkerSpace;
+  const bool finish = !key.empty() && key[0] == kFinishSpace;
+  if (finish) {
+    record.identity = std::string(key.substr(1));
+    if (record.identity.empty()) return Damaged("its key names no state");
+  } else {
+    if (key.size() < 1 + kEpochBytes) return Damaged("its key is too short");
+    if (!marker && key[0] != kEntrySpace) return Damaged("its key is of no known kind");
+    const size_t identity_bytes = key.size() - 1 - kEpochBytes;
+    if (marker != (identity_bytes == 0)) return Damaged("its key has no identity, or one too many");
+    record.identity = std::string(key.substr(1, identity_bytes));
+    for (const char byte : key.substr(1 + identity_bytes)) {
+      record.epoch = (record.epoch << 8) | static_cast<uint8_t>(byte);
+    }
   }
-  if (value.empty()) {
+  if (value.empty() && !finish) {
     record.kind = ChangelogKind::kErase;
     return record;
   }
@@ -99,16 +120,22 @@ absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
   const absl::string_view payload = body.substr(2);
   switch (record.kind) {
     case ChangelogKind::kPut:
-      if (marker) break;
+      if (marker || finish) break;
       record.payload = std::string(payload);
       return record;
     case ChangelogKind::kClear:
     case ChangelogKind::kDelete:
-      if (marker || !payload.empty()) break;
+      if (marker || finish || !payload.empty()) break;
       return record;
     case ChangelogKind::kMarker:
       if (!marker || !payload.empty()) break;
       return record;
+    case ChangelogKind::kFinish: {
+      ByteReader in(payload);
+      record.version = in.U32();
+      if (!finish || !in.done() || record.version == 0) break;
+      return record;
+    }
     case ChangelogKind::kErase:
       break;
   }
@@ -122,7 +149,9 @@ bool ChangelogReplay::IsLive(absl::string_view identity) const {
 
 void ChangelogReplay::Erasable(absl::string_view identity, uint64_t epoch) {
   // A record of our own epoch has the key of what we may write next.
-  if (epoch < own_epoch_) erasable_.push_back(ChangelogRecordKey(identity, epoch));
+  if (epoch >= own_epoch_) return;
+  erasable_.push_back(ChangelogRecordKey(identity, epoch));
+  erasable_bytes_ += sizeof(std::string) + erasable_.back().size();
 }
 
 // A record of `epoch` rules from now on; the one that did is not needed any more.
@@ -132,8 +161,15 @@ void ChangelogReplay::Supersede(absl::string_view identity, Known& known, uint64
   known.shadowed = false;
 }
 
+ChangelogReplay::Known& ChangelogReplay::KnownOf(absl::string_view identity) {
+  const auto found = known_.find(identity);
+  if (found != known_.end()) return found->second;
+  identity_bytes_ += identity.size();
+  return known_[identity];
+}
+
 void ChangelogReplay::OnLive(absl::string_view identity) {
-  Known& known = known_[identity];
+  Known& known = KnownOf(identity);
   if (known.epoch) Erasable(identity, *known.epoch);
   known = Known();
   known.live = true;
@@ -147,7 +183,12 @@ absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view ke
     if (record.kind == ChangelogKind::kMarker) fence_ = std::max(fence_, record.epoch);
     return step;
   }
-  Known& known = known_[record.identity];
+  if (record.kind == ChangelogKind::kFinish) {
+    step.finished_state = std::move(record.identity);
+    step.finished_version = record.version;
+    return step;
+  }
+  Known& known = KnownOf(record.identity);
   const bool rules_now = known.epoch && *known.epoch == record.epoch;
   const bool late = (record.kind == ChangelogKind::kPut || record.kind == ChangelogKind::kClear) &&
                     record.epoch < fence_;
@@ -187,6 +228,7 @@ absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view ke
       if (had_value) step.effect = Effect::kRemove;
       break;
     case ChangelogKind::kMarker:
+    case ChangelogKind::kFinish:
       break;
   }
   step.epoch = record.epoch;
@@ -207,6 +249,7 @@ std::vector<std::string> ChangelogReplay::Reassert() const {
 std::vector<std::string> ChangelogReplay::TakeErasable() {
   std::vector<std::string> keys = std::move(erasable_);
   erasable_.clear();
+  erasable_bytes_ = 0;
   // A clear or a delete that rules hides older records until these are erased: it goes last.
   for (auto& [identity, known] : known_) {
     if (known.live || known.has_value || !known.epoch || *known.epoch >= own_epoch_) continue;

@@ -24,13 +24,15 @@ enum class ChangelogKind : uint8_t {
   kDelete = 3,  // it is finished: removes what any epoch had put before, and counts however late
   kMarker = 4,  // an owner of this epoch has begun: later puts and clears of lower ones are ignored
   kErase = 5,   // a record without a value: removes the record of exactly this key, for compaction
+  kFinish = 6,  // the upgrade of a state to a version is finished: belongs to no owner and no epoch
 };
 
 struct ChangelogRecord {
   ChangelogKind kind = ChangelogKind::kPut;
-  uint64_t epoch = 0;    // the writer's; for kErase, of the record that is removed
-  std::string identity;  // empty for kMarker
+  uint64_t epoch = 0;    // the writer's; for kErase, of the record that is removed; 0 for kFinish
+  std::string identity;  // empty for kMarker; the state's name for kFinish
   std::string payload;   // for kPut only
+  uint32_t version = 0;  // for kFinish only, where it is not 0
   friend bool operator==(const ChangelogRecord&, const ChangelogRecord&) = default;
 };
 
@@ -46,6 +48,10 @@ EncodedChangelogRecord EncodeChangelogRecord(const ChangelogRecord& record);
 // kFailedPrecondition: a newer version wrote it; kDataLoss: EncodeChangelogRecord() did not.
 absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
                                                       absl::string_view value);
+
+// The record that finishes an upgrade: written into each partition by whoever says so, at any time
+// and as often as one likes; the highest version counts.
+EncodedChangelogRecord FinishRecord(absl::string_view state_name, uint32_t version);
 
 // How many epochs' markers are kept; an owner erases the one that is so much older than its own.
 inline constexpr uint64_t kChangelogMarkersKept = 100;
@@ -82,6 +88,9 @@ class ChangelogReplay {
     uint64_t epoch = 0;
     std::string identity;
     std::string payload;
+    // With kNone: the upgrade of the state of this name was finished with this version.
+    std::string finished_state;
+    uint32_t finished_version = 0;
   };
   // The next record. Errors as of DecodeChangelogRecord(): the restore has failed.
   absl::StatusOr<Step> Read(absl::string_view key, absl::string_view value);
@@ -101,6 +110,10 @@ class ChangelogReplay {
   uint64_t fence() const { return fence_; }
   uint64_t fenced() const { return fenced_; }  // records that were ignored behind a marker
   size_t identities() const { return known_.size(); }
+  // What it holds, about.
+  size_t memory_bytes() const {
+    return known_.capacity() * kKnownBytes + identity_bytes_ + erasable_bytes_;
+  }
 
  private:
   struct Known {
@@ -115,8 +128,14 @@ class ChangelogReplay {
 
   const uint64_t own_epoch_;
   const RuleOf rule_of_;
+  static constexpr size_t kKnownBytes = sizeof(std::string) + sizeof(Known) + 1;
+
+  Known& KnownOf(absl::string_view identity);
+
   absl::flat_hash_map<std::string, Known> known_;
+  size_t identity_bytes_ = 0;
   std::vector<std::string> erasable_;
+  size_t erasable_bytes_ = 0;
   uint64_t fence_ = 0;
   uint64_t fenced_ = 0;
 };

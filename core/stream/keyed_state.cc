@@ -14,6 +14,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/stream/changelog.h"
 
 namespace postrider {
 namespace {
@@ -63,11 +64,25 @@ int64_t ExpiresMs(const Clock& clock, std::chrono::milliseconds ttl) {
 bool IsExpired(const Clock& clock, const StatePayload& payload) {
   return payload.expires_ms != 0 && MillisSinceEpoch(clock.Wall()) >= payload.expires_ms;
 }
+// Of an encoded payload that may be no such thing.
+int64_t ExpiryOf(absl::string_view encoded) {
+  const absl::optional<StatePayload> payload = DecodeStatePayload(encoded);
+  return payload ? payload->expires_ms : 0;
+}
+// Replaces the note of when a value expires by that of the one after it; 0: none.
+void ChangeExpiry(const std::string& identity, int64_t before_ms, int64_t after_ms,
+                  std::vector<StateBackend::Change>& changes) {
+  if (before_ms == after_ms) return;
+  if (before_ms != 0) {
+    changes.push_back({StateBackend::ExpiryKey(before_ms, identity), absl::nullopt});
+  }
+  if (after_ms != 0) changes.push_back({StateBackend::ExpiryKey(after_ms, identity), ""});
+}
 
 absl::Status NewerVersion(const std::string& name, uint32_t version, uint32_t version_max) {
   return absl::FailedPreconditionError(absl::StrCat("state: a value of '", name, "' has version ",
                                                     version, "; this binary reads up to ",
-                                                    version_max));
+                                                    version_max, "; run the newer binary"));
 }
 absl::Status CheckPayload(const std::string& name, absl::string_view encoded,
                           uint32_t version_max) {
@@ -106,12 +121,11 @@ ChangelogReplay::Rule ReplayRuleOf(absl::string_view identity) {
 }
 
 InPlaceState::InPlaceState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,
-                           uint32_t version_max)
-    : DurableState(descriptor.id, std::move(descriptor.name)),
+                           StateVersions versions)
+    : DurableState(descriptor.id, std::move(descriptor.name), versions),
       backend_(backend),
       clock_(clock),
-      ttl_(descriptor.ttl),
-      version_max_(version_max) {
+      ttl_(descriptor.ttl) {
   POSTRIDER_CHECK(id() % 2 == 0);
   backend_.Register(*this);
 }
@@ -121,8 +135,8 @@ absl::Status InPlaceState::Unreadable(const std::string& name) {
 }
 
 absl::Status InPlaceState::CheckVersion(const StatePayload& payload) const {
-  if (payload.version <= version_max_) return absl::OkStatus();
-  return NewerVersion(name(), payload.version, version_max_);
+  if (payload.version <= versions().max) return absl::OkStatus();
+  return NewerVersion(name(), payload.version, versions().max);
 }
 
 absl::StatusOr<absl::optional<InPlaceState::Stored>> InPlaceState::Read(
@@ -154,21 +168,24 @@ void InPlaceState::Include(absl::string_view key, absl::string_view identity) {
   if (scanned != scanned_.end()) scanned->second.Include(identity);
 }
 
-bool InPlaceState::Write(absl::string_view key, absl::string_view sub_key,
-                         absl::optional<std::string> payload, StateBackend::WriteDone&& done) {
+bool InPlaceState::Write(ChangelogKind kind, absl::string_view key, absl::string_view sub_key,
+                         std::string payload, StateBackend::WriteDone&& done) {
   const std::string identity = EncodeStateKey(id(), key, sub_key);
   const absl::StatusOr<absl::optional<Stored>> before = Read(identity);
+  const bool had_value = before.ok() && before->has_value();
+  const bool put = kind == ChangelogKind::kPut;
   ChangelogRecord record;
-  record.kind = payload ? ChangelogKind::kPut : ChangelogKind::kClear;
-  record.epoch = backend_.epoch();
+  record.kind = kind;
+  record.epoch = kind == ChangelogKind::kErase && had_value ? (*before)->epoch : backend_.epoch();
   record.identity = identity;
   std::vector<StateBackend::Change> changes(1);
   changes[0].key = identity;
-  if (payload) {
-    changes[0].value = WithEpoch(record.epoch, *payload);
-    record.payload = *std::move(payload);
+  ChangeExpiry(identity, had_value ? ExpiryOf((*before)->payload) : 0, put ? ExpiryOf(payload) : 0,
+               changes);
+  if (put) {
+    changes[0].value = WithEpoch(record.epoch, payload);
+    record.payload = std::move(payload);
   }
-  const bool put = record.kind == ChangelogKind::kPut;
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
   if (put) Include(key, identity);
   if (backend_.restoring() != nullptr) {
@@ -177,7 +194,7 @@ bool InPlaceState::Write(absl::string_view key, absl::string_view sub_key,
     } else {
       backend_.restoring()->OnLiveRemove(identity);
     }
-  } else if (before.ok() && *before && (*before)->epoch < backend_.epoch()) {
+  } else if (kind != ChangelogKind::kErase && had_value && (*before)->epoch < backend_.epoch()) {
     backend_.Erase(identity, (*before)->epoch);
   }
   return true;
@@ -185,14 +202,14 @@ bool InPlaceState::Write(absl::string_view key, absl::string_view sub_key,
 
 bool InPlaceState::Put(absl::string_view key, absl::string_view sub_key, uint32_t version,
                        absl::string_view bytes, StateBackend::WriteDone&& done) {
-  return Write(key, sub_key,
+  return Write(ChangelogKind::kPut, key, sub_key,
                EncodeStatePayload(StatePayload{version, ExpiresMs(clock_, ttl_), 0, bytes}),
                std::move(done));
 }
 
 bool InPlaceState::Clear(absl::string_view key, absl::string_view sub_key,
                          StateBackend::WriteDone&& done) {
-  return Write(key, sub_key, absl::nullopt, std::move(done));
+  return Write(ChangelogKind::kClear, key, sub_key, {}, std::move(done));
 }
 
 absl::StatusOr<ScanEnd> InPlaceState::ForEach(absl::string_view key, absl::string_view from,
@@ -227,10 +244,12 @@ absl::StatusOr<ScanEnd> InPlaceState::ForEach(absl::string_view key, absl::strin
 }
 
 absl::Status InPlaceState::Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) {
-  RETURN_IF_ERROR(CheckPayload(name(), payload, version_max_));
+  RETURN_IF_ERROR(CheckPayload(name(), payload, versions().max));
   const std::string identity = EncodeStateKey(id(), key.key, key.sub_key);
   StateBatch batch;
   batch.Put(identity, WithEpoch(epoch, payload));
+  const int64_t expires_ms = ExpiryOf(payload);
+  if (expires_ms != 0) batch.Put(StateBackend::ExpiryKey(expires_ms, identity), "");
   Include(key.key, identity);
   return backend_.ApplyRestored(batch);
 }
@@ -244,16 +263,30 @@ absl::Status InPlaceState::RestoreRemoved(const StateKey& key) {
 absl::StatusOr<bool> InPlaceState::Reassert(const StateKey& key) {
   ASSIGN_OR_RETURN(absl::optional<Stored> stored, Read(EncodeStateKey(id(), key.key, key.sub_key)));
   if (!stored || stored->epoch >= backend_.epoch()) return true;
-  return Write(key.key, key.sub_key, std::move(stored->payload), {});
+  return Write(ChangelogKind::kPut, key.key, key.sub_key, std::move(stored->payload), {});
+}
+
+absl::StatusOr<DurableState::Expiry> InPlaceState::Expire(const StateKey& key, int64_t expires_ms) {
+  ASSIGN_OR_RETURN(const absl::optional<Stored> stored,
+                   Read(EncodeStateKey(id(), key.key, key.sub_key)));
+  if (!stored || ExpiryOf(stored->payload) != expires_ms) return Expiry::kStale;
+  // Once all is settled, the record that is stored is the only one of its identity.
+  const ChangelogKind kind = backend_.settled() ? ChangelogKind::kErase : ChangelogKind::kClear;
+  return Write(kind, key.key, key.sub_key, {}, {}) ? Expiry::kRemoved : Expiry::kNoRoom;
+}
+
+size_t InPlaceState::memory_bytes() const {
+  constexpr size_t kRangeBytes = 200;
+  return scanned_.size() * kRangeBytes;
 }
 
 ListState::ListState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,
-                     uint32_t version_max)
-    : DurableState(descriptor.id, std::move(descriptor.name)),
+                     StateVersions versions)
+    : DurableState(descriptor.id, std::move(descriptor.name), versions),
       backend_(backend),
       clock_(clock),
       ttl_(descriptor.ttl),
-      version_max_(version_max) {
+      expires_(descriptor.ttl.count() > 0) {
   POSTRIDER_CHECK(id() % 2 == 1);
   backend_.Register(*this);
 }
@@ -299,15 +332,20 @@ absl::StatusOr<ListState::Pushed> ListState::Push(absl::string_view key, uint64_
   if (before) order = before->order;
   std::string payload =
       EncodeStatePayload(StatePayload{version, ExpiresMs(clock_, ttl_), order, value});
-  return Put(key, identity, Place{order, backend_.epoch()}, before, std::move(payload),
-             std::move(done))
-             ? Pushed::kTaken
-             : Pushed::kNoRoom;
+  ASSIGN_OR_RETURN(const bool taken, Put(key, identity, Place{order, backend_.epoch()}, before,
+                                         std::move(payload), std::move(done)));
+  return taken ? Pushed::kTaken : Pushed::kNoRoom;
 }
 
-bool ListState::Put(absl::string_view key, absl::string_view identity, const Place& place,
-                    const absl::optional<Place>& before, std::string payload,
-                    StateBackend::WriteDone&& done) {
+absl::StatusOr<int64_t> ListState::ExpiresMsOf(const std::string& queue_key) const {
+  std::string payload;
+  ASSIGN_OR_RETURN(const bool found, backend_.Get(queue_key, payload));
+  return found ? ExpiryOf(payload) : 0;
+}
+
+absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view identity,
+                                    const Place& place, const absl::optional<Place>& before,
+                                    std::string payload, StateBackend::WriteDone&& done) {
   ChangelogRecord record;
   record.epoch = place.epoch;
   record.identity = EncodeStateKey(id(), key, identity);
@@ -319,6 +357,13 @@ bool ListState::Put(absl::string_view key, absl::string_view identity, const Pla
   changes[0].value = record.payload;
   changes[1].key = PlaceKey(id(), key, identity);
   changes[1].value = PlaceValue(place.order, place.epoch);
+  if (expires_) {
+    int64_t before_ms = 0;
+    if (before) {
+      ASSIGN_OR_RETURN(before_ms, ExpiresMsOf(QueueKey(id(), key, before->order, identity)));
+    }
+    ChangeExpiry(log_identity, before_ms, ExpiryOf(*changes[0].value), changes);
+  }
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
   Added(key, queue_key, !before);
   if (backend_.restoring() != nullptr) {
@@ -344,6 +389,10 @@ absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view 
     changes.resize(2);
     changes[0].key = QueueKey(id(), key, place->order, identity);
     changes[1].key = PlaceKey(id(), key, identity);
+    if (expires_) {
+      ASSIGN_OR_RETURN(const int64_t before_ms, ExpiresMsOf(changes[0].key));
+      ChangeExpiry(record.identity, before_ms, 0, changes);
+    }
   }
   const std::string log_identity = record.identity;
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
@@ -372,8 +421,8 @@ absl::StatusOr<ScanEnd> ListState::Scan(absl::string_view key, uint64_t from_ord
           fault = InPlaceState::Unreadable(name());
           return false;
         }
-        if (payload->version > version_max_) {
-          fault = NewerVersion(name(), payload->version, version_max_);
+        if (payload->version > versions().max) {
+          fault = NewerVersion(name(), payload->version, versions().max);
           return false;
         }
         if (IsExpired(clock_, *payload)) return true;
@@ -391,7 +440,7 @@ uint64_t ListState::size(absl::string_view key) const {
 }
 
 absl::Status ListState::Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) {
-  RETURN_IF_ERROR(CheckPayload(name(), payload, version_max_));
+  RETURN_IF_ERROR(CheckPayload(name(), payload, versions().max));
   const uint64_t order = DecodeStatePayload(payload)->order;
   ASSIGN_OR_RETURN(const absl::optional<Place> before, Find(key.key, key.sub_key));
   const std::string queue_key = QueueKey(id(), key.key, order, key.sub_key);
@@ -401,6 +450,10 @@ absl::Status ListState::Restore(const StateKey& key, uint64_t epoch, absl::strin
   }
   batch.Put(queue_key, payload);
   batch.Put(PlaceKey(id(), key.key, key.sub_key), PlaceValue(order, epoch));
+  if (const int64_t expires_ms = ExpiryOf(payload); expires_ms != 0) {
+    expires_ = true;
+    batch.Put(StateBackend::ExpiryKey(expires_ms, EncodeStateKey(id(), key.key, key.sub_key)), "");
+  }
   RETURN_IF_ERROR(backend_.ApplyRestored(batch));
   Added(key.key, queue_key, !before);
   return absl::OkStatus();
@@ -415,6 +468,16 @@ absl::Status ListState::RestoreRemoved(const StateKey& key) {
   RETURN_IF_ERROR(backend_.ApplyRestored(batch));
   Removed(key.key);
   return absl::OkStatus();
+}
+
+absl::StatusOr<DurableState::Expiry> ListState::Expire(const StateKey& key, int64_t expires_ms) {
+  ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key.key, key.sub_key));
+  if (!place) return Expiry::kStale;
+  ASSIGN_OR_RETURN(const int64_t stored_ms,
+                   ExpiresMsOf(QueueKey(id(), key.key, place->order, key.sub_key)));
+  if (stored_ms != expires_ms) return Expiry::kStale;
+  ASSIGN_OR_RETURN(const bool removed, Remove(key.key, key.sub_key));
+  return removed ? Expiry::kRemoved : Expiry::kNoRoom;
 }
 
 absl::StatusOr<bool> ListState::Reassert(const StateKey& key) {

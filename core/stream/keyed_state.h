@@ -67,9 +67,10 @@ class ReplayableValueState {
 // StateBackend::OnRoom()). Reads fail with kDataLoss (the store), or kFailedPrecondition (a value
 // of a newer version).
 
-// How values of T are written. A binary writes `version_write`, which stays at the version before
-// until an upgrade is finished, so that the binary before can read it; it reads up to
-// `version_max`.
+// How values of T are written. As long as no upgrade is finished a binary writes `version_write`,
+// the highest that the binary before it reads too, so that one may go back to that; it reads up to
+// `version_max`, and that is what it writes when the changelog says that the upgrade was finished
+// (`postrider state upgrade --finish`). Both are the same where nothing has changed.
 template <typename T>
 struct StateSerializer {
   uint32_t version_write = 1;
@@ -83,7 +84,8 @@ struct StateDescriptor {
   uint16_t id = 0;   // never used again for anything else
   std::string name;  // in messages and in savepoints
   // Values are missing this long after their last write, by the wall clock (it is stored, and other
-  // machines read it): a clock that jumps shifts it by as much. 0: never.
+  // machines read it): a clock that jumps shifts it by as much. StateBackend::Sweep() removes them.
+  // 0: never.
   std::chrono::milliseconds ttl{0};
 };
 
@@ -98,10 +100,10 @@ std::string EncodeStatePayload(const StatePayload& payload);
 absl::optional<StatePayload> DecodeStatePayload(absl::string_view encoded);
 
 // What ValueState and MapState have in common: a value per (key, sub-key) that changes in place.
-class InPlaceState final : public DurableState {
+class InPlaceState : public DurableState {
  public:
   InPlaceState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,
-               uint32_t version_max);
+               StateVersions versions);
 
   struct Found {
     uint32_t version = 0;
@@ -123,6 +125,8 @@ class InPlaceState final : public DurableState {
   absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) override;
   absl::Status RestoreRemoved(const StateKey& key) override;
   absl::StatusOr<bool> Reassert(const StateKey& key) override;
+  absl::StatusOr<Expiry> Expire(const StateKey& key, int64_t expires_ms) override;
+  size_t memory_bytes() const override;
 
   static absl::Status Unreadable(const std::string& name);
 
@@ -133,14 +137,15 @@ class InPlaceState final : public DurableState {
   };
   absl::StatusOr<absl::optional<Stored>> Read(const std::string& identity) const;
   absl::Status CheckVersion(const StatePayload& payload) const;
-  [[nodiscard]] bool Write(absl::string_view key, absl::string_view sub_key,
-                           absl::optional<std::string> payload, StateBackend::WriteDone&& done);
+  // kErase takes the record out of the log as if it had never been there: right when nothing else
+  // of this identity can be in it.
+  [[nodiscard]] bool Write(ChangelogKind kind, absl::string_view key, absl::string_view sub_key,
+                           std::string payload, StateBackend::WriteDone&& done);
   void Include(absl::string_view key, absl::string_view identity);
 
   StateBackend& backend_;
   const Clock& clock_;
   const std::chrono::milliseconds ttl_;
-  const uint32_t version_max_;
   absl::flat_hash_map<std::string, StateRange> scanned_;  // by key
 };
 
@@ -151,7 +156,8 @@ class ValueState {
   ValueState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,
              StateSerializer<T> serializer)
       : serializer_(std::move(serializer)),
-        state_(backend, clock, std::move(descriptor), serializer_.version_max) {}
+        state_(backend, clock, std::move(descriptor),
+               StateVersions{serializer_.version_write, serializer_.version_max}) {}
 
   absl::StatusOr<absl::optional<T>> Get(absl::string_view key) const {
     absl::StatusOr<absl::optional<InPlaceState::Found>> found = state_.Get(key, {});
@@ -162,7 +168,7 @@ class ValueState {
     return value;
   }
   [[nodiscard]] bool Put(absl::string_view key, const T& value, StateBackend::WriteDone done = {}) {
-    const uint32_t version = serializer_.version_write;
+    const uint32_t version = state_.version_write();
     return state_.Put(key, {}, version, serializer_.encode(value, version), std::move(done));
   }
   [[nodiscard]] bool Clear(absl::string_view key, StateBackend::WriteDone done = {}) {
@@ -181,7 +187,8 @@ class MapState {
   MapState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,
            StateSerializer<T> serializer)
       : serializer_(std::move(serializer)),
-        state_(backend, clock, std::move(descriptor), serializer_.version_max) {}
+        state_(backend, clock, std::move(descriptor),
+               StateVersions{serializer_.version_write, serializer_.version_max}) {}
 
   absl::StatusOr<absl::optional<T>> Get(absl::string_view key, absl::string_view sub_key) const {
     absl::StatusOr<absl::optional<InPlaceState::Found>> found = state_.Get(key, sub_key);
@@ -193,7 +200,7 @@ class MapState {
   }
   [[nodiscard]] bool Put(absl::string_view key, absl::string_view sub_key, const T& value,
                          StateBackend::WriteDone done = {}) {
-    const uint32_t version = serializer_.version_write;
+    const uint32_t version = state_.version_write();
     return state_.Put(key, sub_key, version, serializer_.encode(value, version), std::move(done));
   }
   [[nodiscard]] bool Remove(absl::string_view key, absl::string_view sub_key,
@@ -228,14 +235,17 @@ class MapState {
 class ListState final : public DurableState {
  public:
   ListState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,
-            uint32_t version_max);
+            StateVersions versions);
+  ListState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor, uint32_t version)
+      : ListState(backend, clock, std::move(descriptor), StateVersions{version, version}) {}
 
   enum class Pushed {
     kTaken,
     kThere,   // this epoch has put it before; `done` is dropped: see StateBackend::WhenDurable()
     kNoRoom,  // nothing was taken
   };
-  // An identity that an earlier epoch had put keeps its place and is put again under this one.
+  // `version` is that of `value`: version_write(). An identity that an earlier epoch had put keeps
+  // its place and is put again under this one.
   absl::StatusOr<Pushed> Push(absl::string_view key, uint64_t order, absl::string_view identity,
                               uint32_t version, absl::string_view value,
                               StateBackend::WriteDone done = {});
@@ -269,8 +279,11 @@ class ListState final : public DurableState {
   absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) override;
   absl::Status RestoreRemoved(const StateKey& key) override;
   absl::StatusOr<bool> Reassert(const StateKey& key) override;
+  absl::StatusOr<Expiry> Expire(const StateKey& key, int64_t expires_ms) override;
+  size_t memory_bytes() const override { return queues_.size() * kQueueBytes; }
 
  private:
+  static constexpr size_t kQueueBytes = 200;
   struct Queue {
     StateRange range;
     uint64_t entries = 0;
@@ -281,16 +294,18 @@ class ListState final : public DurableState {
   };
   absl::StatusOr<absl::optional<Place>> Find(absl::string_view key,
                                              absl::string_view identity) const;
-  [[nodiscard]] bool Put(absl::string_view key, absl::string_view identity, const Place& place,
-                         const absl::optional<Place>& before, std::string payload,
-                         StateBackend::WriteDone&& done);
+  absl::StatusOr<bool> Put(absl::string_view key, absl::string_view identity, const Place& place,
+                           const absl::optional<Place>& before, std::string payload,
+                           StateBackend::WriteDone&& done);
+  // When the entry there expires; 0: never, or none is there.
+  absl::StatusOr<int64_t> ExpiresMsOf(const std::string& queue_key) const;
   void Added(absl::string_view key, const std::string& queue_key, bool is_new);
   void Removed(absl::string_view key);
 
   StateBackend& backend_;
   const Clock& clock_;
   const std::chrono::milliseconds ttl_;
-  const uint32_t version_max_;
+  bool expires_;  // values may have a time to live, now or by an earlier binary
   absl::flat_hash_map<std::string, Queue> queues_;
   uint64_t entries_ = 0;
 };

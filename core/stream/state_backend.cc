@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/types/optional.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/stream/state_table.h"
 
 namespace postrider {
 namespace {
@@ -22,19 +24,130 @@ namespace {
 constexpr size_t kChangeBytes = 128;
 // Writes that the store takes in one batch.
 constexpr size_t kApplyWrites = 64;
+// Of an expiry key: the time, as a part of a state key.
+constexpr size_t kExpiryBytes = 8;
+
+size_t LeftCost(const std::string& key) { return sizeof(std::string) + key.size(); }
+
+bool IsOfState(uint16_t state, absl::string_view key) {
+  return key.size() >= 2 && static_cast<unsigned char>(key[0]) == state >> 8 &&
+         static_cast<unsigned char>(key[1]) == (state & 0xff);
+}
 
 }  // namespace
+
+DurableState::DurableState(uint16_t id, std::string name, StateVersions versions)
+    : id_(id), name_(std::move(name)), versions_(versions), version_write_(versions.write) {
+  POSTRIDER_CHECK(versions.write >= 1 && versions.write <= versions.max);
+}
+
+// The states that the changelog knows, by name. In memory only: there are few.
+class StateBackend::Table final : public DurableState {
+ public:
+  explicit Table(StateBackend& backend)
+      : DurableState(kStateTableId, "states"), backend_(backend) {}
+
+  // Says in the changelog that `state` has values of this version. False: no room.
+  bool Declare(const DurableState& state, uint32_t version) {
+    return Put(state.name(), StateTableEntry{state.id(), version});
+  }
+
+  absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) override {
+    const absl::optional<StateTableEntry> entry = DecodeStateTableEntry(payload);
+    if (!entry || !key.sub_key.empty()) {
+      return absl::DataLossError("state: an entry of the table of states cannot be read");
+    }
+    DurableState* const state = backend_.FindByName(key.key);
+    if (state == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("state: the changelog holds state '", key.key, "' (id ", entry->id,
+                       "), which this binary does not know; run the binary that wrote it, or a "
+                       "newer one"));
+    }
+    if (state->id() != entry->id) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "state: '", key.key, "' has id ", entry->id, " in the changelog and ", state->id(),
+          " in this binary, which would mix it up with another; run the "
+          "binary that wrote it"));
+    }
+    if (entry->version > state->versions().max) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("state: '", key.key, "' is written in version ", entry->version,
+                       "; this binary reads up to ", state->versions().max,
+                       "; its upgrade was finished, so run the newer binary"));
+    }
+    state->version_write_ = std::max(state->version_write_, entry->version);
+    restored_[key.key] = Restored{epoch, *entry};
+    return absl::OkStatus();
+  }
+
+  absl::Status RestoreRemoved(const StateKey& key) override {
+    restored_.erase(key.key);
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<bool> Reassert(const StateKey& key) override {
+    const auto found = restored_.find(key.key);
+    if (found == restored_.end() || found->second.epoch >= backend_.epoch()) return true;
+    const DurableState* const state = backend_.FindByName(key.key);
+    // Declared by this owner meanwhile: the record stands.
+    if (state == nullptr || state->version_declared_ < found->second.entry.version) {
+      if (!Put(key.key, found->second.entry)) return false;
+    }
+    backend_.Erase(StateTableIdentity(key.key), found->second.epoch);
+    restored_.erase(key.key);
+    return true;
+  }
+
+ private:
+  struct Restored {
+    uint64_t epoch;
+    StateTableEntry entry;
+  };
+
+  bool Put(absl::string_view name, const StateTableEntry& entry) {
+    ChangelogRecord record;
+    record.epoch = backend_.epoch();
+    record.identity = StateTableIdentity(name);
+    record.payload = EncodeStateTableEntry(entry);
+    // What is restored is looked at even if it was declared live: it may be what cannot be read.
+    if (!backend_.Append(std::move(record), {}, {})) return false;
+    if (DurableState* const state = backend_.FindByName(name)) {
+      state->version_declared_ = std::max(state->version_declared_, entry.version);
+    }
+    return true;
+  }
+
+  StateBackend& backend_;
+  absl::flat_hash_map<std::string, Restored> restored_;  // of earlier owners
+};
 
 StateBackend::StateBackend(const StateBackendOptions& options, StateStore& store,
                            ChangelogWriter& changelog,
                            absl::AnyInvocable<void(absl::Status)> failed)
-    : options_(options), store_(store), changelog_(changelog), fail_(std::move(failed)) {}
+    : options_(options),
+      store_(store),
+      changelog_(changelog),
+      fail_(std::move(failed)),
+      table_(std::make_unique<Table>(*this)),
+      expiries_(StatePrefix(kExpiryIndexId)) {
+  Register(*table_);
+}
 
 StateBackend::~StateBackend() = default;
 
 void StateBackend::Register(DurableState& state) {
+  POSTRIDER_CHECK(state.id() != kExpiryIndexId);
+  POSTRIDER_CHECK(FindByName(state.name()) == nullptr);
   const bool added = states_.try_emplace(state.id(), &state).second;
   POSTRIDER_CHECK(added);
+}
+
+DurableState* StateBackend::FindByName(absl::string_view name) const {
+  for (const auto& [id, state] : states_) {
+    if (state->name() == name) return state;
+  }
+  return nullptr;
 }
 
 size_t StateBackend::Cost(const Change& change) {
@@ -42,12 +155,32 @@ size_t StateBackend::Cost(const Change& change) {
   return 2 * (change.key.size() + value_bytes) + kChangeBytes;
 }
 
+bool StateBackend::Declare(absl::string_view identity) {
+  POSTRIDER_CHECK(identity.size() >= 2);
+  const auto found = states_.find(static_cast<uint16_t>(
+      static_cast<unsigned char>(identity[0]) << 8 | static_cast<unsigned char>(identity[1])));
+  POSTRIDER_CHECK(found != states_.end());
+  const DurableState& state = *found->second;
+  return state.version_declared_ >= state.version_write_ ||
+         table_->Declare(state, state.version_write_);
+}
+
 bool StateBackend::Write(ChangelogRecord&& record, std::vector<Change>&& changes,
                          WriteDone&& done) {
   if (failed_) return false;
+  if (record.kind == ChangelogKind::kPut && !Declare(record.identity)) return false;
+  return Append(std::move(record), std::move(changes), std::move(done));
+}
+
+bool StateBackend::Append(ChangelogRecord&& record, std::vector<Change>&& changes,
+                          WriteDone&& done) {
+  if (failed_) return false;
   size_t bytes = 0;
   for (const Change& change : changes) bytes += Cost(change);
-  if (overlay_bytes_ + bytes > options_.overlay_bytes_max) return false;
+  if (overlay_bytes_ + bytes > options_.overlay_bytes_max) {
+    overlay_refused_ = true;
+    return false;
+  }
   const uint64_t write = last_write_ + 1;
   if (!changelog_.Append(EncodeChangelogRecord(record),
                          [this, write](absl::Status status) { OnAppended(write, status); })) {
@@ -55,7 +188,10 @@ bool StateBackend::Write(ChangelogRecord&& record, std::vector<Change>&& changes
   }
   last_write_ = write;
   overlay_bytes_ += bytes;
-  for (const Change& change : changes) overlay_[change.key] = Overlaid{change.value, write};
+  for (const Change& change : changes) {
+    overlay_[change.key] = Overlaid{change.value, write};
+    if (change.value) NoteExpiry(change.key);
+  }
   pending_.push_back(Pending{write, false, std::move(changes), {}});
   if (done) pending_.back().done.push_back(std::move(done));
   return true;
@@ -86,9 +222,17 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
     if (failed_) return;
     std::move(callback)();
   }
+  OfferRoom();
+}
+
+void StateBackend::OfferRoom() {
+  if (!overlay_refused_ || failed_ || overlay_bytes_ > options_.overlay_bytes_max / 2) return;
+  overlay_refused_ = false;
+  if (room_) room_();
 }
 
 void StateBackend::ApplyAcknowledged() {
+  store_refused_ = false;
   while (!durable_.empty() && !failed_) {
     const size_t writes = std::min(durable_.size(), kApplyWrites);
     batch_.Clear();
@@ -103,7 +247,10 @@ void StateBackend::ApplyAcknowledged() {
     }
     const absl::Status applied = store_.Apply(batch_);
     // The store is full: the overlay goes on to serve it, and refuses new writes at its bound.
-    if (absl::IsResourceExhausted(applied)) return;
+    if (absl::IsResourceExhausted(applied)) {
+      store_refused_ = true;
+      return;
+    }
     if (!applied.ok()) return Fail(applied);
     for (size_t i = 0; i < writes; ++i) {
       for (const Change& change : durable_.front().changes) {
@@ -127,7 +274,92 @@ void StateBackend::Fail(absl::Status why) {
 void StateBackend::Erase(absl::string_view identity, uint64_t epoch) {
   POSTRIDER_CHECK(epoch < options_.epoch);
   erase_.push_back(ChangelogRecordKey(identity, epoch));
-  OnRoom();
+  left_bytes_ += LeftCost(erase_.back());
+  GoOn();
+}
+
+std::string StateBackend::ExpiryKey(int64_t expires_ms, absl::string_view identity) {
+  std::string time;
+  for (int shift = 56; shift >= 0; shift -= 8) {
+    time.push_back(static_cast<char>(static_cast<uint64_t>(expires_ms) >> shift));
+  }
+  return EncodeStateKey(kExpiryIndexId, time, identity);
+}
+
+void StateBackend::NoteExpiry(absl::string_view key) {
+  if (IsOfState(kExpiryIndexId, key)) expiries_.Include(key);
+}
+
+absl::Status StateBackend::ApplyRestored(const StateBatch& batch) {
+  RETURN_IF_ERROR(store_.Apply(batch));
+  batch.ForEach([this](StateBatch::Kind kind, absl::string_view key, absl::string_view) {
+    if (kind == StateBatch::Kind::kPut) NoteExpiry(key);
+  });
+  return absl::OkStatus();
+}
+
+size_t StateBackend::Sweep(WallTime now, size_t values_max) {
+  if (failed_ || replay_ != nullptr || values_max == 0) return 0;
+  const int64_t now_ms = MillisSinceEpoch(now);
+  struct Due {
+    std::string key;  // of the index
+    int64_t expires_ms;
+    std::string identity;
+  };
+  std::vector<Due> dues;
+  absl::Status fault;
+  const absl::StatusOr<ScanEnd> end =
+      Scan(expiries_, {}, ScanLimits{values_max, 1 << 20},
+           [&](absl::string_view key, absl::string_view) {
+             absl::optional<StateKey> entry = DecodeStateKey(key);
+             if (!entry || entry->key.size() != kExpiryBytes) {
+               fault = absl::DataLossError("state: a time of expiry in the store cannot be read");
+               return false;
+             }
+             uint64_t expires_ms = 0;
+             for (const char byte : entry->key) {
+               expires_ms = expires_ms << 8 | static_cast<unsigned char>(byte);
+             }
+             if (static_cast<int64_t>(expires_ms) > now_ms) return false;
+             dues.push_back(Due{std::string(key), static_cast<int64_t>(expires_ms),
+                                std::move(entry->sub_key)});
+             return true;
+           });
+  if (fault.ok()) fault = end.status();
+  size_t removed = 0;
+  for (const Due& due : dues) {
+    if (!fault.ok() || failed_) break;
+    const absl::optional<StateKey> key = DecodeStateKey(due.identity);
+    const absl::StatusOr<DurableState*> state = Find(key);
+    if (!state.ok()) {
+      fault = state.status();
+      break;
+    }
+    const absl::StatusOr<DurableState::Expiry> expiry = (*state)->Expire(*key, due.expires_ms);
+    if (!expiry.ok()) {
+      fault = expiry.status();
+      break;
+    }
+    if (*expiry == DurableState::Expiry::kNoRoom) break;
+    if (*expiry == DurableState::Expiry::kRemoved) {
+      ++removed;
+    } else {
+      // A restore leaves the times of values that the log replaced later.
+      StateBatch stale;
+      stale.Delete(due.key);
+      fault = store_.Apply(stale);
+    }
+    if (fault.ok()) expiries_.MoveHeadPast(due.key);
+  }
+  if (!fault.ok() && !absl::IsResourceExhausted(fault)) Fail(std::move(fault));
+  return removed;
+}
+
+size_t StateBackend::memory_bytes() const {
+  size_t bytes = overlay_bytes_ + left_bytes_;
+  if (replay_ != nullptr) bytes += replay_->memory_bytes();
+  for (const auto& [id, state] : states_) bytes += state->memory_bytes();
+  return bytes;
 }
 
 absl::StatusOr<bool> StateBackend::Get(absl::string_view key, std::string& value) const {
@@ -209,6 +441,9 @@ absl::Status StateBackend::RestoreRecord(absl::string_view key, absl::string_vie
   if (!step_) {
     ASSIGN_OR_RETURN(step_, replay_->Read(key, value));
   }
+  if (step_->finished_version > 0) {
+    RETURN_IF_ERROR(OnFinished(step_->finished_state, step_->finished_version));
+  }
   if (step_->effect != ChangelogReplay::Effect::kNone && !replay_->IsLive(step_->identity)) {
     const absl::optional<StateKey> state_key = DecodeStateKey(step_->identity);
     ASSIGN_OR_RETURN(DurableState * state, Find(state_key));
@@ -222,15 +457,40 @@ absl::Status StateBackend::RestoreRecord(absl::string_view key, absl::string_vie
   return absl::OkStatus();
 }
 
+absl::Status StateBackend::OnFinished(const std::string& name, uint32_t version) {
+  DurableState* const state = FindByName(name);
+  if (state != nullptr && version <= state->versions().max) {
+    state->version_write_ = std::max(state->version_write_, version);
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat(
+      "state: the upgrade of '", name, "' to version ", version, " is finished; ",
+      state == nullptr ? std::string("this binary does not know that state")
+                       : absl::StrCat("this binary reads up to ", state->versions().max),
+      "; run the newer binary"));
+}
+
 void StateBackend::EndRestore() {
   POSTRIDER_CHECK(replay_ != nullptr);
-  for (std::string& identity : replay_->Reassert()) reassert_.push_back(std::move(identity));
-  for (std::string& key : replay_->TakeErasable()) erase_.push_back(std::move(key));
+  for (std::string& identity : replay_->Reassert()) {
+    left_bytes_ += LeftCost(identity);
+    reassert_.push_back(std::move(identity));
+  }
+  for (std::string& key : replay_->TakeErasable()) {
+    left_bytes_ += LeftCost(key);
+    erase_.push_back(std::move(key));
+  }
   replay_ = nullptr;
+  for (const auto& [id, state] : states_) state->OnRestoreEnd();
   OnRoom();
 }
 
 void StateBackend::OnRoom() {
+  GoOn();
+  OfferRoom();
+}
+
+void StateBackend::GoOn() {
   if (failed_ || going_on_) return;
   going_on_ = true;
   ApplyAcknowledged();
@@ -246,15 +506,18 @@ void StateBackend::Settle() {
     const absl::StatusOr<bool> taken = (*state)->Reassert(*key);
     if (!taken.ok()) return Fail(taken.status());
     if (!*taken) return;
+    left_bytes_ -= LeftCost(reassert_.front());
     reassert_.pop_front();
   }
   while (!erase_.empty() && !failed_) {
     // A tombstone that is refused hides nothing: the next restore lists its record again.
     if (!changelog_.Append(EncodedChangelogRecord{erase_.front(), ""}, [this](absl::Status status) {
-          if (!status.ok()) Fail(std::move(status));
+          if (!status.ok()) return Fail(std::move(status));
+          OfferRoom();
         })) {
       return;
     }
+    left_bytes_ -= LeftCost(erase_.front());
     erase_.pop_front();
   }
 }

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "core/base/clock.h"
 #include "core/stream/changelog.h"
 #include "core/stream/state_key.h"
 #include "core/stream/state_store.h"
@@ -31,16 +33,28 @@ class ChangelogWriter {
   [[nodiscard]] virtual bool Append(EncodedChangelogRecord&& record, AppendDone&& done) = 0;
 };
 
+// The versions of a state's values: the one that is written as long as no upgrade is finished (that
+// of the binary before, so that it can read them), and the highest that this binary reads.
+struct StateVersions {
+  uint32_t write = 1;
+  uint32_t max = 1;
+};
+
 // One state of a task as its backend sees it: turns what is restored into writes of the store.
 class DurableState {
  public:
-  DurableState(uint16_t id, std::string name) : id_(id), name_(std::move(name)) {}
+  // CHECKed: 1 <= versions.write <= versions.max.
+  DurableState(uint16_t id, std::string name, StateVersions versions = {});
   virtual ~DurableState() = default;
   DurableState(const DurableState&) = delete;
   DurableState& operator=(const DurableState&) = delete;
 
   uint16_t id() const { return id_; }
   const std::string& name() const { return name_; }
+  const StateVersions& versions() const { return versions_; }
+  // What is written now: versions().write, or up to versions().max what the changelog says to have
+  // been finished.
+  uint32_t version_write() const { return version_write_; }
 
   // The changelog says that `key` has `payload`, put by `epoch`; or that it has no value.
   // kFailedPrecondition: of a version that this binary does not know.
@@ -48,10 +62,24 @@ class DurableState {
   virtual absl::Status RestoreRemoved(const StateKey& key) = 0;
   // Puts the value again under this task's epoch, if an earlier one had put it. False: no room.
   virtual absl::StatusOr<bool> Reassert(const StateKey& key) = 0;
+  // The last record has been read.
+  virtual void OnRestoreEnd() {}
+  // Removes the value of `key` if it expires at `expires_ms`, from changelog and store; kStale: it
+  // does not, any more.
+  enum class Expiry { kRemoved, kStale, kNoRoom };
+  virtual absl::StatusOr<Expiry> Expire(const StateKey& /*key*/, int64_t /*expires_ms*/) {
+    return Expiry::kStale;
+  }
+  // What it holds beside the store, about.
+  virtual size_t memory_bytes() const { return 0; }
 
  private:
+  friend class StateBackend;
   const uint16_t id_;
   const std::string name_;
+  const StateVersions versions_;
+  uint32_t version_write_;
+  uint32_t version_declared_ = 0;  // by this owner, in the changelog's table of states
 };
 
 struct StateBackendOptions {
@@ -65,6 +93,9 @@ struct StateBackendOptions {
 //   Write() --> changelog            (the overlay shows the change to every read at once)
 //   acknowledged, and all before it --> `done`: it is durable; --> the store; out of the overlay
 //   refused --> `failed`: the task is to be closed and restored from the log
+//
+// Beside the values it keeps the table of states (state_table.h) and tells when a state's upgrade
+// was finished (FinishRecord() in changelog.h): a task learns of that when it is restored.
 //
 // The store never holds what the log does not, so what is read from it after a fault is true; and
 // a `done` says that every earlier write of this backend is durable too.
@@ -115,18 +146,37 @@ class StateBackend {
   ChangelogReplay* restoring() const { return replay_; }
   bool settled() const { return replay_ == nullptr && reassert_.empty() && erase_.empty(); }
 
+  // Removes up to `values_max` values whose time has passed by `now`, from changelog and store; how
+  // many there were. Nothing while a restore is going on. The cost is that of what has expired, not
+  // of what is kept. To be called every second.
+  size_t Sweep(WallTime now, size_t values_max);
+
   // There may be room again in the changelog or the store: goes on with what was left.
   void OnRoom();
+  // The store has refused writes that are durable, for want of room on its disk or in its memory:
+  // nothing but time mends that, so OnRoom() is to be called some 100 ms later.
+  bool wants_retry() const { return store_refused_ && !failed_; }
+  // Runs each time that the overlay is at half of its bound or below after it had refused a write:
+  // never from inside a call of a state, and not after a failure. A changelog that refuses says
+  // itself when there is room.
+  void SetRoomCallback(absl::AnyInvocable<void()> callback) { room_ = std::move(callback); }
 
   uint64_t epoch() const { return options_.epoch; }
   bool failed() const { return failed_; }
   size_t overlay_bytes() const { return overlay_bytes_; }
+  // What it holds in memory, about: the overlay, what is known of a restore, what the states keep
+  // beside the store. Not the store. Costs a call for each state.
+  size_t memory_bytes() const;
   // Writes that are not acknowledged.
   size_t pending() const { return pending_.size(); }
   // For restored values, which the log holds already.
-  absl::Status ApplyRestored(const StateBatch& batch) { return store_.Apply(batch); }
+  absl::Status ApplyRestored(const StateBatch& batch);
+  // Where a state notes, in the same Write() or batch, that a value expires: a key of the store
+  // without a value.
+  static std::string ExpiryKey(int64_t expires_ms, absl::string_view identity);
 
  private:
+  class Table;
   struct Overlaid {
     absl::optional<std::string> value;
     uint64_t write;  // the last one that changed it
@@ -137,7 +187,15 @@ class StateBackend {
     std::vector<Change> changes;
     std::vector<WriteDone> done;
   };
+  bool Append(ChangelogRecord&& record, std::vector<Change>&& changes, WriteDone&& done);
+  // Whether the table says of the state of `identity` what is to be written; false: no room.
+  bool Declare(absl::string_view identity);
+  absl::Status OnFinished(const std::string& name, uint32_t version);
+  DurableState* FindByName(absl::string_view name) const;
+  void NoteExpiry(absl::string_view key);
+  void OfferRoom();
   void OnAppended(uint64_t write, const absl::Status& status);
+  void GoOn();
   void ApplyAcknowledged();
   void Settle();
   void Fail(absl::Status why);
@@ -149,6 +207,7 @@ class StateBackend {
   ChangelogWriter& changelog_;
   absl::AnyInvocable<void(absl::Status)> fail_;
   absl::flat_hash_map<uint16_t, DurableState*> states_;
+  std::unique_ptr<Table> table_;
 
   absl::btree_map<std::string, Overlaid> overlay_;
   size_t overlay_bytes_ = 0;
@@ -156,11 +215,16 @@ class StateBackend {
   std::deque<Pending> durable_;  // acknowledged; the store has not taken them yet
   uint64_t last_write_ = 0;
   StateBatch batch_;
+  bool store_refused_ = false;
+  bool overlay_refused_ = false;
+  absl::AnyInvocable<void()> room_;
+  StateRange expiries_;
 
   ChangelogReplay* replay_ = nullptr;
   absl::optional<ChangelogReplay::Step> step_;  // read, but not in the store
   std::deque<std::string> reassert_;
   std::deque<std::string> erase_;  // record keys
+  size_t left_bytes_ = 0;          // of both
   bool going_on_ = false;          // OnRoom() is running
   bool failed_ = false;
 };

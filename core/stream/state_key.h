@@ -21,6 +21,14 @@ struct StateKey {
   friend bool operator==(const StateKey&, const StateKey&) = default;
 };
 
+// Ids from here on are the core's own: no function's state has one.
+inline constexpr uint16_t kReservedStateIds = 0xff00;
+inline constexpr uint16_t kStateTableId = 0xff00;  // which states a changelog holds: state_table.h
+inline constexpr uint16_t kInFlightStateId =
+    0xff02;  // what is in flight at a handover: operation.h
+// In stores only: what expires, by time. See StateBackend::Sweep().
+inline constexpr uint16_t kExpiryIndexId = 0xff04;
+
 std::string EncodeStateKey(uint16_t state, absl::string_view key, absl::string_view sub_key);
 // What all keys of one state, and of one key in it, begin with.
 std::string StatePrefix(uint16_t state);

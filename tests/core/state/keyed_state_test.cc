@@ -23,6 +23,7 @@
 #include "core/stream/changelog.h"
 #include "core/stream/state_backend.h"
 #include "tests/fakes/manual_clock.h"
+#include "tests/fakes/scripted_changelog.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider {
@@ -31,46 +32,6 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-// A changelog that answers when and in the order it is told to.
-class ScriptedChangelog final : public ChangelogWriter {
- public:
-  bool Append(EncodedChangelogRecord&& record, AppendDone&& done) override {
-    if (waiting_.size() >= room) return false;
-    waiting_.push_back(log.size());
-    answers_.push_back(std::move(done));
-    log.push_back(std::move(record));
-    return true;
-  }
-  // Answers the i-th of those that wait.
-  void Answer(size_t i, absl::Status status = absl::OkStatus()) {
-    const size_t at = waiting_[i];
-    waiting_.erase(waiting_.begin() + static_cast<std::ptrdiff_t>(i));
-    AppendDone done = std::move(answers_[at]);
-    std::move(done)(std::move(status));
-  }
-  void AnswerAll() {
-    while (!waiting_.empty()) Answer(0);
-  }
-  size_t waiting() const { return waiting_.size(); }
-  bool IsAnswered(size_t at) const {
-    return !std::binary_search(waiting_.begin(), waiting_.end(), at);
-  }
-  // `log` was set: everything in it is acknowledged.
-  void Resize() { answers_.resize(log.size()); }
-  // Everything before the first that waits.
-  size_t acknowledged() const { return waiting_.empty() ? log.size() : waiting_.front(); }
-  ChangelogRecord Record(size_t i) const {
-    return *DecodeChangelogRecord(log[i].key, log[i].value);
-  }
-
-  std::vector<EncodedChangelogRecord> log;
-  size_t room = 1'000;
-
- private:
-  std::vector<AppendDone> answers_;
-  std::vector<size_t> waiting_;  // ascending
-};
 
 StateSerializer<int> Number() {
   StateSerializer<int> serializer;
@@ -135,6 +96,29 @@ struct Task {
 
 class KeyedStateTest : public testing::Test {
  protected:
+  // The log begins behind the records that name the states.
+  KeyedStateTest() {
+    EXPECT_TRUE(task_.value.Put("k", 1));
+    EXPECT_TRUE(task_.map.Put("k", "s", 1));
+    EXPECT_THAT(task_.list.Push("k", 1, "a", 1, "1"), tests::IsOk());
+    EXPECT_TRUE(task_.value.Clear("k"));
+    EXPECT_TRUE(task_.map.Remove("k", "s"));
+    EXPECT_THAT(task_.list.Remove("k", "a"), tests::IsOkAndHolds(true));
+    changelog_.AnswerAll();
+    EXPECT_EQ(task_.store->figures().keys, 0u);
+    changelog_ = ScriptedChangelog();
+  }
+  // Records of the log from `first` on that are not of the table of states.
+  std::vector<ChangelogRecord> Records(size_t first) const {
+    std::vector<ChangelogRecord> records;
+    for (size_t i = first; i < changelog_.log.size(); ++i) {
+      ChangelogRecord record = changelog_.Record(i);
+      if (DecodeStateKey(record.identity)->state != kStateTableId) {
+        records.push_back(std::move(record));
+      }
+    }
+    return records;
+  }
   // The next owner: reads `records` of the log.
   std::unique_ptr<Task> Restore(uint64_t epoch, size_t records) {
     auto task = std::make_unique<Task>(clock_, changelog_, epoch);
@@ -161,7 +145,7 @@ TEST_F(KeyedStateTest, ShowsAWriteAtOnceAndStoresItWhenItIsAcknowledged) {
   EXPECT_EQ(done, 0);
   changelog_.Answer(0);
   EXPECT_EQ(done, 1);
-  EXPECT_EQ(task_.store->figures().keys, 1u);
+  EXPECT_EQ(task_.store->figures().keys, 2u);  // and when it expires
   EXPECT_EQ(task_.backend.overlay_bytes(), 0u);
   EXPECT_EQ(task_.Value("k"), 7);
 }
@@ -177,7 +161,7 @@ TEST_F(KeyedStateTest, StoresNothingBeforeAllEarlierWritesAreAcknowledged) {
   EXPECT_EQ(task_.store->figures().keys, 0u);
   changelog_.Answer(0);
   EXPECT_THAT(done, ElementsAre(1, 2, 3));
-  EXPECT_EQ(task_.store->figures().keys, 2u);
+  EXPECT_EQ(task_.store->figures().keys, 4u);
   EXPECT_EQ(task_.Value("k"), 2);
 }
 
@@ -207,7 +191,7 @@ TEST_F(KeyedStateTest, TakesNothingWhenTheLogOrTheOverlayIsFull) {
   while (small.map.Put("k", absl::StrCat(taken), taken)) ++taken;
   EXPECT_GT(taken, 5);
   EXPECT_LT(taken, 40);
-  EXPECT_EQ(roomy.log.size(), static_cast<size_t>(taken));
+  EXPECT_EQ(roomy.log.size(), static_cast<size_t>(taken) + 1);  // and the state's name
   roomy.AnswerAll();
   EXPECT_TRUE(small.map.Put("k", "again", 1));
 }
@@ -293,8 +277,8 @@ TEST_F(KeyedStateTest, ComesBackUnderTheNextEpochAndReassertsWhatChangesInPlace)
   EXPECT_THAT(next->List("k"), ElementsAre("1:a=1"));
   EXPECT_EQ(next->list.size(), 1u);
   std::vector<std::pair<ChangelogKind, uint64_t>> written;
-  for (size_t i = 3; i < changelog_.log.size(); ++i) {
-    written.emplace_back(changelog_.Record(i).kind, changelog_.Record(i).epoch);
+  for (const ChangelogRecord& record : Records(3)) {
+    written.emplace_back(record.kind, record.epoch);
   }
   EXPECT_THAT(written, ElementsAre(testing::Pair(ChangelogKind::kPut, 2u),
                                    testing::Pair(ChangelogKind::kPut, 2u),
@@ -310,8 +294,8 @@ TEST_F(KeyedStateTest, PutsAnEntryOfAnEarlierEpochAgainAtItsPlace) {
   EXPECT_THAT(next->list.Push("k", 9, "a", 1, "1"), tests::IsOkAndHolds(ListState::Pushed::kTaken));
   EXPECT_THAT(next->List("k"), ElementsAre("7:a=1"));
   EXPECT_EQ(next->list.size("k"), 1u);
-  EXPECT_EQ(changelog_.Record(1).epoch, 2u);
-  EXPECT_EQ(changelog_.Record(2).kind, ChangelogKind::kErase);
+  EXPECT_EQ(Records(1)[0].epoch, 2u);
+  EXPECT_EQ(Records(1)[1].kind, ChangelogKind::kErase);
 }
 
 TEST_F(KeyedStateTest, RevivesNothingThatIsFinishedWhileItRestores) {
@@ -339,18 +323,13 @@ TEST_F(KeyedStateTest, RevivesNothingThatIsFinishedWhileItRestores) {
 }
 
 TEST_F(KeyedStateTest, RefusesToRestoreAValueOfANewerVersion) {
-  StateSerializer<int> newer = Number();
-  newer.version_max = newer.version_write = 2;
-  ScriptedChangelog changelog;
-  const auto store = MakeHeapStore({});
-  StateBackend backend(StateBackendOptions{1}, *store, changelog, [](absl::Status) {});
-  ValueState<int> value(backend, clock_, Descriptor(2), newer);
-  ASSERT_TRUE(value.Put("k", 1));
-
+  const std::string payload = EncodeStatePayload(StatePayload{2, 0, 0, "1"});
+  const EncodedChangelogRecord record = EncodeChangelogRecord(
+      ChangelogRecord{ChangelogKind::kPut, 1, EncodeStateKey(2, "k", ""), payload});
   ChangelogReplay replay(2, ReplayRuleOf);
-  Task older(clock_, changelog, 2);
+  Task older(clock_, changelog_, 2);
   older.backend.BeginRestore(replay);
-  EXPECT_THAT(older.backend.RestoreRecord(changelog.log[0].key, changelog.log[0].value),
+  EXPECT_THAT(older.backend.RestoreRecord(record.key, record.value),
               tests::StatusIs(absl::StatusCode::kFailedPrecondition,
                               testing::HasSubstr("'state 2' has version 2")));
 }
@@ -414,10 +393,11 @@ TEST(KeyedStateSimulation, GivesBackAPrefixThatHoldsEverythingDurable) {
       const std::string sub_key = absl::StrCat("s", random.Below(4));
       const int number = static_cast<int>(random.Below(1'000));
       changelog.room = random.Below(8) == 0 ? changelog.waiting() : 1'000;
-      const size_t records = changelog.log.size();
-      const auto done = [&durable, &changelog, records] {
-        EXPECT_TRUE(changelog.IsAnswered(records));
-        durable = std::max(durable, records + 1);
+      // Which record the write is: the first one of a state comes behind the state's name.
+      const auto written = std::make_shared<size_t>(changelog.log.size());
+      const auto done = [&durable, &changelog, written] {
+        EXPECT_TRUE(changelog.IsAnswered(*written));
+        durable = std::max(durable, *written + 1);
       };
       Model next = model;
       bool taken = false;
@@ -491,7 +471,11 @@ TEST(KeyedStateSimulation, GivesBackAPrefixThatHoldsEverythingDurable) {
           break;
         }
       }
-      if (taken) model = next;
+      if (taken) {
+        if (DecodeStateKey(changelog.Record(*written).identity)->state == kStateTableId) ++*written;
+        after.resize(*written + 1, model);
+        model = next;
+      }
       after.resize(changelog.log.size() + 1, model);
       ASSERT_EQ(read(), model) << "step " << i;
       ASSERT_THAT(task->fault, tests::IsOk());
