@@ -134,7 +134,9 @@ StateBackend::StateBackend(const StateBackendOptions& options, StateStore& store
   Register(*table_);
 }
 
-StateBackend::~StateBackend() = default;
+StateBackend::~StateBackend() {
+  if (options_.overlays != nullptr) options_.overlays->Give(overlay_bytes_);
+}
 
 void StateBackend::Register(DurableState& state) {
   POSTRIDER_CHECK(state.id() != kExpiryIndexId);
@@ -181,9 +183,16 @@ bool StateBackend::Append(ChangelogRecord&& record, std::vector<Change>&& change
     overlay_refused_ = true;
     return false;
   }
+  MemoryAccount* const account = options_.overlays;
+  if (account != nullptr && !account->Take(bytes)) {
+    overlay_refused_ = true;
+    account_refused_ = true;
+    return false;
+  }
   const uint64_t write = last_write_ + 1;
   if (!changelog_.Append(EncodeChangelogRecord(record),
                          [this, write](absl::Status status) { OnAppended(write, status); })) {
+    if (account != nullptr) account->Give(bytes);
     return false;
   }
   last_write_ = write;
@@ -227,7 +236,11 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
 
 void StateBackend::OfferRoom() {
   if (!overlay_refused_ || failed_ || overlay_bytes_ > options_.overlay_bytes_max / 2) return;
+  // Others hold most of what there is for all: whoever wants_retry() is asked again.
+  if (account_refused_ && options_.overlays->used() > options_.overlays->bytes_max() / 4 * 3)
+    return;
   overlay_refused_ = false;
+  account_refused_ = false;
   if (room_) room_();
 }
 
@@ -254,7 +267,7 @@ void StateBackend::ApplyAcknowledged() {
     if (!applied.ok()) return Fail(applied);
     for (size_t i = 0; i < writes; ++i) {
       for (const Change& change : durable_.front().changes) {
-        overlay_bytes_ -= Cost(change);
+        GiveBack(Cost(change));
         const auto found = overlay_.find(change.key);
         if (found != overlay_.end() && found->second.write == durable_.front().write) {
           overlay_.erase(found);
@@ -263,6 +276,11 @@ void StateBackend::ApplyAcknowledged() {
       durable_.pop_front();
     }
   }
+}
+
+void StateBackend::GiveBack(size_t bytes) {
+  overlay_bytes_ -= bytes;
+  if (options_.overlays != nullptr) options_.overlays->Give(bytes);
 }
 
 void StateBackend::Fail(absl::Status why) {

@@ -17,6 +17,7 @@
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/stream/changelog.h"
+#include "core/stream/memory_account.h"
 #include "core/stream/state_key.h"
 #include "core/stream/state_store.h"
 
@@ -86,6 +87,8 @@ struct StateBackendOptions {
   uint64_t epoch = 0;  // of this owner; goes into every record
   // Writes whose answer has not come, and those that the store did not take yet.
   size_t overlay_bytes_max = 16 << 20;
+  // What the overlays of several tasks draw on together; outlives the backend. May be null.
+  MemoryAccount* overlays = nullptr;
 };
 
 // The durable state of one task: a store, the changelog, and between them an overlay.
@@ -100,7 +103,7 @@ struct StateBackendOptions {
 // The store never holds what the log does not, so what is read from it after a fault is true; and
 // a `done` says that every earlier write of this backend is durable too.
 //
-// Threads: owned by one task. Bounds: overlay_bytes_max.
+// Threads: owned by one task. Bounds: overlay_bytes_max, and what `overlays` has left.
 class StateBackend {
  public:
   using WriteDone = absl::AnyInvocable<void() &&>;
@@ -153,10 +156,12 @@ class StateBackend {
 
   // There may be room again in the changelog or the store: goes on with what was left.
   void OnRoom();
-  // The store has refused writes that are durable, for want of room on its disk or in its memory:
-  // nothing but time mends that, so OnRoom() is to be called some 100 ms later.
-  bool wants_retry() const { return store_refused_ && !failed_; }
-  // Runs each time that the overlay is at half of its bound or below after it had refused a write:
+  // The store has refused writes that are durable, for want of room on its disk or in its memory,
+  // or other tasks have all that the overlays may hold together: nothing but time mends that, so
+  // OnRoom() is to be called some 100 ms later.
+  bool wants_retry() const { return (store_refused_ || account_refused_) && !failed_; }
+  // Runs each time that the overlay is at half of its bound or below (and the overlays together at
+  // three quarters of theirs, if that is why) after it had refused a write:
   // never from inside a call of a state, and not after a failure. A changelog that refuses says
   // itself when there is room.
   void SetRoomCallback(absl::AnyInvocable<void()> callback) { room_ = std::move(callback); }
@@ -197,6 +202,7 @@ class StateBackend {
   void OnAppended(uint64_t write, const absl::Status& status);
   void GoOn();
   void ApplyAcknowledged();
+  void GiveBack(size_t bytes);
   void Settle();
   void Fail(absl::Status why);
   absl::StatusOr<DurableState*> Find(const absl::optional<StateKey>& key) const;
@@ -217,6 +223,7 @@ class StateBackend {
   StateBatch batch_;
   bool store_refused_ = false;
   bool overlay_refused_ = false;
+  bool account_refused_ = false;
   absl::AnyInvocable<void()> room_;
   StateRange expiries_;
 
