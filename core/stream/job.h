@@ -14,6 +14,7 @@
 #include "core/base/metrics.h"
 #include "core/stream/function.h"
 #include "core/stream/log.h"
+#include "core/stream/memory_account.h"
 #include "core/stream/state_store.h"
 
 namespace postrider {
@@ -36,6 +37,7 @@ struct ChangelogOptions {
   std::function<absl::StatusOr<std::unique_ptr<StateStore>>(const TopicPartition&)> open_store;
   // See StateBackendOptions.
   size_t overlay_bytes_max = 4 << 20;
+  MemoryAccount* overlays = nullptr;  // outlives the job
 };
 
 struct JobOptions {
@@ -60,6 +62,7 @@ struct JobOptions {
   std::vector<ChangelogOptions> changelogs;
   // Tasks of a shard that restore beside records at the same time.
   int restores_max = 4;
+  int64_t restore_prefetch_bytes = 16 << 20;  // read ahead for restores, per shard
 };
 
 enum class TaskState { kCreated, kRestoring, kRunning, kDegraded, kFailed, kClosed };
