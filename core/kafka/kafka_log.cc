@@ -21,6 +21,8 @@
 #include "core/kafka/internal/control_thread.h"
 #include "core/kafka/internal/kafka_consumer.h"
 #include "core/kafka/internal/kafka_producer.h"
+#include "core/kafka/internal/kafka_reader.h"
+#include "core/kafka/internal/upkeep.h"
 
 namespace postrider {
 
@@ -28,10 +30,13 @@ using kafka_internal::AdminOptionsPtr;
 using kafka_internal::ClientPtr;
 using kafka_internal::ConfPtr;
 using kafka_internal::ControlThread;
+using kafka_internal::Deadline;
 using kafka_internal::EventPtr;
 using kafka_internal::KafkaConsumer;
 using kafka_internal::KafkaMetrics;
 using kafka_internal::KafkaProducer;
+using kafka_internal::KafkaReader;
+using kafka_internal::MayPass;
 using kafka_internal::MetadataPtr;
 using kafka_internal::PartitionListPtr;
 using kafka_internal::QueuePtr;
@@ -43,27 +48,13 @@ namespace {
 constexpr size_t kTopicsPerRequest = 50;
 constexpr absl::Duration kLookForLeaders = absl::Milliseconds(50);
 constexpr int kTrimTimeoutMs = 5'000;
+constexpr std::chrono::milliseconds kOffsetForTimeMax(10'000);
 constexpr int16_t kReplicasWanted = 3;
 
 using NewTopicPtr =
     std::unique_ptr<rd_kafka_NewTopic_t, kafka_internal::Destroyer<rd_kafka_NewTopic_destroy>>;
 using DeleteRecordsPtr = std::unique_ptr<rd_kafka_DeleteRecords_t,
                                          kafka_internal::Destroyer<rd_kafka_DeleteRecords_destroy>>;
-
-// Real time, for calls that block on a network.
-class Deadline {
- public:
-  explicit Deadline(std::chrono::milliseconds timeout)
-      : end_(std::chrono::steady_clock::now() + timeout) {}
-  int left_ms() const {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-        end_ - std::chrono::steady_clock::now());
-    return static_cast<int>(std::clamp<int64_t>(left.count(), 0, 600'000));
-  }
-
- private:
-  const std::chrono::steady_clock::time_point end_;
-};
 
 struct TopicState {
   int32_t partitions = 0;
@@ -75,19 +66,6 @@ struct Cluster {
   int brokers = 0;
   absl::flat_hash_map<std::string, TopicState> topics;
 };
-
-bool MayPass(rd_kafka_resp_err_t err) {
-  switch (err) {
-    case RD_KAFKA_RESP_ERR__TRANSPORT:
-    case RD_KAFKA_RESP_ERR__TIMED_OUT:
-    case RD_KAFKA_RESP_ERR_REQUEST_TIMED_OUT:
-    case RD_KAFKA_RESP_ERR_NOT_CONTROLLER:
-    case RD_KAFKA_RESP_ERR_COORDINATOR_LOAD_IN_PROGRESS:
-      return true;
-    default:
-      return false;
-  }
-}
 
 }  // namespace
 
@@ -115,7 +93,11 @@ struct KafkaLog::Impl {
   absl::StatusOr<int16_t> ReplicasFor(const TopicSpec& spec, int brokers) const;
   absl::Status Create(const std::vector<const TopicSpec*>& specs, int brokers, int timeout_ms);
   absl::Status EnsureSome(const std::vector<const TopicSpec*>& specs, const Deadline& deadline);
+  absl::StatusOr<TopicState> Find(const std::string& topic, const Deadline& deadline) const;
   absl::Status TrimNow(const TopicPartition& tp, int64_t offset) const;
+  template <typename Answer>
+  void Control(EventLoop& loop, absl::AnyInvocable<Answer()> call,
+               absl::AnyInvocable<void(Answer) &&> done);
 
   const KafkaOptions options;
   const kafka_internal::ClientConfig config;
@@ -154,6 +136,13 @@ absl::StatusOr<std::unique_ptr<GroupConsumer>> KafkaLog::JoinGroup(EventLoop& lo
                                                                    GroupHandler& handler) {
   return KafkaConsumer::Create(impl_->config, impl_->clock, *impl_->control, impl_->admin.get(),
                                loop, impl_->metrics, options, handler);
+}
+
+absl::StatusOr<std::unique_ptr<PartitionReader>> KafkaLog::OpenReader(EventLoop& loop,
+                                                                      const ReaderOptions& options,
+                                                                      ReadHandler& handler) {
+  return KafkaReader::Create(impl_->config, *impl_->control, impl_->admin.get(), loop,
+                             impl_->metrics, options, handler);
 }
 
 absl::StatusOr<Cluster> KafkaLog::Impl::Describe(int timeout_ms) const {
@@ -326,14 +315,20 @@ absl::Status KafkaLog::Impl::Create(const std::vector<const TopicSpec*>& specs, 
   return absl::OkStatus();
 }
 
-absl::StatusOr<int32_t> KafkaLog::Partitions(const std::string& topic,
-                                             std::chrono::milliseconds timeout) {
-  ASSIGN_OR_RETURN(const Cluster cluster, impl_->Describe(static_cast<int>(timeout.count())));
+absl::StatusOr<TopicState> KafkaLog::Impl::Find(const std::string& topic,
+                                                const Deadline& deadline) const {
+  ASSIGN_OR_RETURN(const Cluster cluster, Describe(deadline.left_ms()));
   const auto found = cluster.topics.find(topic);
   if (found == cluster.topics.end()) {
     return absl::NotFoundError(absl::StrCat("kafka: topic ", topic, " does not exist"));
   }
-  return found->second.partitions;
+  return found->second;
+}
+
+absl::StatusOr<int32_t> KafkaLog::Partitions(const std::string& topic,
+                                             std::chrono::milliseconds timeout) {
+  ASSIGN_OR_RETURN(const TopicState state, impl_->Find(topic, Deadline(timeout)));
+  return state.partitions;
 }
 
 absl::StatusOr<Log::Range> KafkaLog::Offsets(const TopicPartition& tp,
@@ -346,25 +341,42 @@ absl::StatusOr<Log::Range> KafkaLog::Offsets(const TopicPartition& tp,
   return range;
 }
 
-void KafkaLog::Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
-                    absl::AnyInvocable<void(absl::Status) &&> done) {
+// Runs `call` on the control thread and `done` with its answer on the loop.
+template <typename Answer>
+void KafkaLog::Impl::Control(EventLoop& loop, absl::AnyInvocable<Answer()> call,
+                             absl::AnyInvocable<void(Answer) &&> done) {
   // Held outside of the job, which is gone when it was refused.
-  auto shared = std::make_shared<absl::AnyInvocable<void(absl::Status) &&>>(std::move(done));
-  const auto answer = [&loop, shared](absl::Status status) {
-    EventLoop::Callback call = [shared, status = std::move(status)] {
-      std::move (*shared)(status);
+  auto shared = std::make_shared<absl::AnyInvocable<void(Answer) &&>>(std::move(done));
+  ControlThread::Job job = [&loop, shared, call = std::move(call)]() mutable {
+    EventLoop::Callback answer = [shared, result = call()]() mutable {
+      std::move (*shared)(std::move(result));
     };
-    while (!loop.Post(std::move(call))) absl::SleepFor(absl::Milliseconds(1));
+    while (!loop.Post(std::move(answer))) absl::SleepFor(absl::Milliseconds(1));
   };
-  ControlThread::Job job = [impl = impl_.get(), tp, offset, answer] {
-    answer(impl->TrimNow(tp, offset));
-  };
-  if (impl_->control->Run(std::move(job))) return;
+  if (control->Run(std::move(job))) return;
   EventLoop::Callback refused = [shared] {
-    std::move (*shared)(absl::ResourceExhaustedError("kafka: too many trims wait"));
+    std::move (*shared)(absl::ResourceExhaustedError("kafka: too many calls wait"));
   };
   // On the loop's own thread, where waiting for room would be for ever.
   if (!loop.Post(std::move(refused))) std::move(refused)();
+}
+
+void KafkaLog::Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
+                    absl::AnyInvocable<void(absl::Status) &&> done) {
+  impl_->Control<absl::Status>(
+      loop, [impl = impl_.get(), tp, offset] { return impl->TrimNow(tp, offset); },
+      std::move(done));
+}
+
+void KafkaLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                             absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) {
+  impl_->Control<absl::StatusOr<int64_t>>(
+      loop,
+      [impl = impl_.get(), tp, time] {
+        return kafka_internal::OffsetForTime(impl->admin.get(), tp, time,
+                                             Deadline(kOffsetForTimeMax));
+      },
+      std::move(done));
 }
 
 absl::Status KafkaLog::Impl::TrimNow(const TopicPartition& tp, int64_t offset) const {
@@ -392,37 +404,51 @@ absl::Status KafkaLog::Impl::TrimNow(const TopicPartition& tp, int64_t offset) c
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<PartitionReader>> KafkaLog::OpenReader(EventLoop&,
-                                                                      const ReaderOptions&,
-                                                                      ReadHandler&) {
-  return absl::UnimplementedError("kafka: reader");
+absl::StatusOr<Log::GroupState> KafkaLog::DescribeGroup(
+    const std::string& group, const std::vector<TopicPartition>& partitions,
+    std::chrono::milliseconds timeout) {
+  return kafka_internal::DescribeGroup(impl_->admin.get(), group, partitions, Deadline(timeout));
 }
 
-void KafkaLog::OffsetForTime(EventLoop& loop, const TopicPartition&, WallTime,
-                             absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) {
-  EventLoop::Callback answer = [done = std::move(done)]() mutable {
-    std::move(done)(absl::UnimplementedError("kafka: offset for time"));
-  };
-  if (!loop.Post(std::move(answer))) std::move(answer)();
+absl::Status KafkaLog::ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
+                                  std::chrono::milliseconds timeout) {
+  const Deadline deadline(timeout);
+  // The broker would store the rest when it refuses one: what can be known is checked before.
+  ASSIGN_OR_RETURN(const Cluster cluster, impl_->Describe(deadline.left_ms()));
+  for (const CommitEntry& entry : entries) {
+    const std::string name = entry.tp.ToString();
+    const auto found = cluster.topics.find(entry.tp.topic);
+    if (found == cluster.topics.end() || entry.tp.partition < 0 ||
+        entry.tp.partition >= found->second.partitions) {
+      return absl::NotFoundError(absl::StrCat("kafka: partition ", name, " does not exist"));
+    }
+    if (entry.position.offset < 0 || entry.position.metadata.size() > kCommitMetadataBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("kafka: position of ", name, ": a negative offset or too much metadata"));
+    }
+  }
+  return kafka_internal::ResetGroup(impl_->admin.get(), group, entries, deadline);
 }
 
-absl::StatusOr<Log::GroupState> KafkaLog::DescribeGroup(const std::string&,
-                                                        const std::vector<TopicPartition>&,
-                                                        std::chrono::milliseconds) {
-  return absl::UnimplementedError("kafka: describe group");
+absl::Status KafkaLog::DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) {
+  const Deadline deadline(timeout);
+  RETURN_IF_ERROR(kafka_internal::DeleteTopic(impl_->admin.get(), topic, deadline));
+  while (true) {
+    const absl::Status found = impl_->Find(topic, deadline).status();
+    if (absl::IsNotFound(found)) return absl::OkStatus();
+    if (deadline.left_ms() == 0) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("kafka: topic ", topic, " is deleted but still shown"));
+    }
+    absl::SleepFor(kLookForLeaders);
+  }
 }
 
-absl::Status KafkaLog::ResetGroup(const std::string&, const std::vector<CommitEntry>&,
-                                  std::chrono::milliseconds) {
-  return absl::UnimplementedError("kafka: reset group");
-}
-
-absl::Status KafkaLog::DeleteTopic(const std::string&, std::chrono::milliseconds) {
-  return absl::UnimplementedError("kafka: delete topic");
-}
-
-absl::Status KafkaLog::FreezeTopic(const std::string&, std::chrono::milliseconds) {
-  return absl::UnimplementedError("kafka: freeze topic");
+absl::Status KafkaLog::FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) {
+  const Deadline deadline(timeout);
+  ASSIGN_OR_RETURN(const TopicState state, impl_->Find(topic, deadline));
+  return kafka_internal::FreezeTopic(impl_->config, impl_->admin.get(), topic, state.partitions,
+                                     deadline);
 }
 
 absl::Status KafkaLog::Ping(std::chrono::milliseconds timeout) {

@@ -38,11 +38,14 @@ struct KafkaOptions {
 // spec says otherwise. With allow_single_replica they get as many replicas as the cluster has
 // brokers, three at most, and min.insync.replicas one below that.
 //
-// A producer, a member of a group and the log itself are a client each with threads of their own,
-// which touch nothing of ours but their queues; see Log for whose thread calls what. A loop that
-// was passed to Trim() lives until `done` has run. GroupConsumer::Poll(0) handles one record too.
+// A producer, a member of a group, a reader and the log itself are a client each with threads of
+// their own, which touch nothing of ours but their queues; see Log for whose thread calls what. A
+// loop that was passed to Trim() or OffsetForTime() lives until `done` has run.
+// GroupConsumer::Poll(0) handles one record too.
 //
-// Bounds: 1,024 trims wait at most, the next is kResourceExhausted.
+// FreezeTopic() sets the topic's max.message.bytes to a size that nothing fits in.
+//
+// Bounds: 1,024 calls of Trim() and OffsetForTime() wait at most, the next is kResourceExhausted.
 class KafkaLog final : public Log {
  public:
   // kInvalidArgument for a property that is refused, unknown or has a bad value. Does not wait for

@@ -52,7 +52,22 @@ struct SeenRecord {
   std::string key;
   std::string value;
   std::vector<std::pair<std::string, std::string>> headers;
+  bool tombstone = false;
 };
+
+inline SeenRecord Seen(const LogRecord& record) {
+  SeenRecord seen;
+  seen.tp = {std::string(record.topic), record.partition};
+  seen.offset = record.offset;
+  seen.timestamp = record.timestamp;
+  seen.key = std::string(record.key);
+  seen.value = std::string(record.value);
+  for (const RecordHeader& header : record.headers) {
+    seen.headers.emplace_back(std::string(header.name), std::string(header.value));
+  }
+  seen.tombstone = record.value.data() == nullptr;
+  return seen;
+}
 
 // What the members of a group have done together.
 struct GroupLedger {
@@ -188,15 +203,7 @@ class Member : public GroupHandler {
   }
   void OnRecord(const LogRecord& record) override {
     EXPECT_TRUE(reading) << name << " got a record while it reads nothing";
-    SeenRecord seen;
-    seen.tp = {std::string(record.topic), record.partition};
-    seen.offset = record.offset;
-    seen.timestamp = record.timestamp;
-    seen.key = std::string(record.key);
-    seen.value = std::string(record.value);
-    for (const RecordHeader& header : record.headers) {
-      seen.headers.emplace_back(std::string(header.name), std::string(header.value));
-    }
+    SeenRecord seen = Seen(record);
     next_offsets[seen.tp] = record.offset + 1;
     if (ledger_ != nullptr) ++ledger_->seen[{seen.tp, record.offset}];
     records.push_back(std::move(seen));
@@ -248,6 +255,54 @@ class Member : public GroupHandler {
   std::unique_ptr<GroupConsumer> consumer_;
   bool frozen_ = false;
   MonotonicTime polled_at_;
+};
+
+// Reads partitions of its choice.
+class Reader : public ReadHandler {
+ public:
+  explicit Reader(LogContractEnvironment& environment) : environment_(environment) {}
+  ~Reader() override { Close(); }
+
+  void Open() {
+    auto opened = environment_.log().OpenReader(environment_.loop(), ReaderOptions(), *this);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    reader_ = *std::move(opened);
+    const absl::Status watched =
+        environment_.loop().Watch(reader_->wake_fd(), kFdReadable, [this](uint32_t) { Poll(); });
+    ASSERT_TRUE(watched.ok()) << watched;
+  }
+  void Close() {
+    if (reader_ == nullptr) return;
+    environment_.loop().Unwatch(reader_->wake_fd());
+    reader_.reset();
+  }
+  void Poll() { EXPECT_LE(reader_->Poll(poll_records_max), poll_records_max); }
+  void Add(const TopicPartition& tp, StartPosition::At at, int64_t offset = 0) {
+    reader_->Add({tp, at, offset});
+  }
+  std::vector<int64_t> OffsetsOf(const TopicPartition& tp) const {
+    std::vector<int64_t> offsets;
+    for (const SeenRecord& one : records) {
+      if (one.tp == tp) offsets.push_back(one.offset);
+    }
+    return offsets;
+  }
+  PartitionReader& reader() { return *reader_; }
+
+  void OnRecord(const LogRecord& record) override {
+    records.push_back(Seen(record));
+    if (on_record != nullptr) on_record(records.back());
+  }
+  void OnPartitionEnd(const TopicPartition& tp, int64_t next) override { ends[tp].push_back(next); }
+
+  size_t poll_records_max = 1'000;
+  std::function<void(const SeenRecord&)> on_record;
+  std::vector<SeenRecord> records;
+  std::map<TopicPartition, std::vector<int64_t>> ends;
+
+ private:
+  LogContractEnvironment& environment_;
+  std::unique_ptr<PartitionReader> reader_;
 };
 
 class LogContract : public testing::TestWithParam<LogContractFactory> {
@@ -345,7 +400,45 @@ class LogContract : public testing::TestWithParam<LogContractFactory> {
     member.consumer().Leave([&member] { member.left = true; });
     EXPECT_TRUE(Until([&] { return member.left; }));
   }
+  Reader& OpenReader() {
+    readers_.push_back(std::make_unique<Reader>(*environment_));
+    readers_.back()->Open();
+    return *readers_.back();
+  }
+  // Appends one record and waits for its answer.
+  absl::StatusOr<int64_t> AppendOne(AppendRecord record) {
+    if (producer_ == nullptr) producer_ = OpenProducer();
+    absl::optional<absl::StatusOr<int64_t>> answer;
+    EXPECT_TRUE(producer_->Append(std::move(record), [&answer](absl::StatusOr<int64_t> offset) {
+      answer = std::move(offset);
+    }));
+    EXPECT_TRUE(Until([&] { return answer.has_value(); }));
+    return answer.value_or(absl::UnknownError("no answer"));
+  }
+  static AppendRecord Record(const TopicPartition& tp, const std::string& key,
+                             const std::string& value) {
+    AppendRecord record;
+    record.topic = tp.topic;
+    record.partition = tp.partition;
+    record.key = key;
+    record.value = value;
+    return record;
+  }
+  static AppendRecord Tombstone(const TopicPartition& tp, const std::string& key) {
+    AppendRecord record = Record(tp, key, "");
+    record.tombstone = true;
+    return record;
+  }
+  absl::StatusOr<int64_t> OffsetForTime(const TopicPartition& tp, WallTime time) {
+    absl::optional<absl::StatusOr<int64_t>> answer;
+    log().OffsetForTime(environment_->loop(), tp, time,
+                        [&answer](absl::StatusOr<int64_t> offset) { answer = std::move(offset); });
+    EXPECT_FALSE(answer.has_value()) << "answered from inside the call";
+    EXPECT_TRUE(Until([&] { return answer.has_value(); }));
+    return answer.value_or(absl::UnknownError("no answer"));
+  }
   void TearDown() override {
+    readers_.clear();
     members_.clear();
     producer_.reset();
     environment_.reset();
@@ -354,6 +447,7 @@ class LogContract : public testing::TestWithParam<LogContractFactory> {
   std::unique_ptr<LogContractEnvironment> environment_;
   std::unique_ptr<LogProducer> producer_;
   std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<Reader>> readers_;
 };
 
 TEST_P(LogContract, AnswersAPing) {
@@ -847,6 +941,349 @@ TEST_P(LogContract, GivesAMemberTooManyAnEmptyAssignment) {
   Member& idle = first.Owns(1) ? second : first;
   LeaveAndWait(owner);
   ASSERT_TRUE(Until([&] { return idle.Owns(1); }));
+}
+
+TEST_P(LogContract, TellsATombstoneFromAnEmptyValue) {
+  const TopicPartition tp{MakeTopic("a", 1), 0};
+  EXPECT_TRUE(AppendOne(Record(tp, "k", "v")).ok());
+  EXPECT_TRUE(AppendOne(Record(tp, "k", "")).ok());
+  EXPECT_TRUE(AppendOne(Tombstone(tp, "k")).ok());
+  AppendRecord with_header = Tombstone(tp, "k");
+  with_header.headers = {{"h", "1"}};
+  EXPECT_TRUE(AppendOne(std::move(with_header)).ok());
+  AppendRecord empty_with_header = Record(tp, "k", "");
+  empty_with_header.headers = {{"h", "1"}};
+  EXPECT_TRUE(AppendOne(std::move(empty_with_header)).ok());
+  Reader& reader = OpenReader();
+  reader.Add(tp, StartPosition::At::kLogStart);
+  Member& member = JoinNew(Options({tp.topic}));
+  ASSERT_TRUE(Until([&] { return member.records.size() >= 5 && reader.records.size() >= 5; }));
+  for (const auto* records : {&member.records, &reader.records}) {
+    ASSERT_EQ(records->size(), 5u);
+    const bool tombstones[] = {false, false, true, true, false};
+    for (size_t i = 0; i < 5; ++i) {
+      EXPECT_EQ((*records)[i].tombstone, tombstones[i]) << i;
+      EXPECT_EQ((*records)[i].value, i == 0 ? "v" : "");
+      EXPECT_EQ((*records)[i].key, "k");
+      EXPECT_EQ((*records)[i].headers.size(), i >= 3 ? 1u : 0u);
+    }
+  }
+}
+
+TEST_P(LogContract, RefusesToAppendWhatSaysNothing) {
+  const TopicPartition tp{MakeTopic("a", 1), 0};
+  EXPECT_EQ(AppendOne(Record(tp, "", "")).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(AppendOne(Tombstone(tp, "")).status().code(), absl::StatusCode::kInvalidArgument);
+  AppendRecord header_alone = Record(tp, "", "");
+  header_alone.headers = {{"h", ""}};
+  EXPECT_TRUE(AppendOne(std::move(header_alone)).ok());
+}
+
+TEST_P(LogContract, ReaderStartsAtTheLogStartItsEndOrAnOffset) {
+  const std::string topic = MakeTopic("a", 3);
+  for (int32_t partition = 0; partition < 3; ++partition) Append({topic, partition}, 10);
+  Reader& reader = OpenReader();
+  reader.Add({topic, 0}, StartPosition::At::kLogStart);
+  reader.Add({topic, 1}, StartPosition::At::kLogEnd);
+  reader.Add({topic, 2}, StartPosition::At::kOffset, 4);
+  ASSERT_TRUE(Until([&] { return reader.ends.size() == 3; }));
+  for (int32_t partition = 0; partition < 3; ++partition) Append({topic, partition}, 1);
+  ASSERT_TRUE(Until([&] { return reader.records.size() >= 11 + 1 + 7; }));
+  EXPECT_EQ(reader.OffsetsOf({topic, 0}).size(), 11u);
+  EXPECT_THAT(reader.OffsetsOf({topic, 1}), testing::ElementsAre(10));
+  EXPECT_THAT(reader.OffsetsOf({topic, 2}), testing::ElementsAre(4, 5, 6, 7, 8, 9, 10));
+}
+
+TEST_P(LogContract, ReaderTellsTheEndOnceForEachTimeItIsReached) {
+  const std::string topic = MakeTopic("a", 2);
+  const TopicPartition empty{topic, 0};
+  const TopicPartition tp{topic, 1};
+  Reader& reader = OpenReader();
+  reader.Add(empty, StartPosition::At::kLogStart);
+  reader.Add(tp, StartPosition::At::kLogStart);
+  ASSERT_TRUE(Until([&] { return reader.ends[empty].size() == 1 && reader.ends[tp].size() == 1; }));
+  Append(tp, 3);
+  ASSERT_TRUE(Until([&] { return reader.ends[tp].back() == 3; }));
+  Append(tp, 2);
+  ASSERT_TRUE(Until([&] { return reader.ends[tp].back() == 5; }));
+  ASSERT_TRUE(UntilClockPasses(std::chrono::milliseconds(300)));
+  EXPECT_THAT(reader.ends[empty], testing::ElementsAre(0));
+  EXPECT_EQ(reader.OffsetsOf(tp).size(), 5u);
+  for (size_t i = 1; i < reader.ends[tp].size(); ++i) {
+    EXPECT_LT(reader.ends[tp][i - 1], reader.ends[tp][i]);
+  }
+}
+
+TEST_P(LogContract, ReaderTakesMorePartitionsAndLosesSomeWhileItReads) {
+  constexpr int32_t kPartitions = 8;
+  const std::string topic = MakeTopic("a", kPartitions);
+  for (int32_t partition = 0; partition < kPartitions; ++partition) Append({topic, partition}, 50);
+  Reader& reader = OpenReader();
+  reader.poll_records_max = 7;
+  ASSERT_TRUE(UntilClockPasses(std::chrono::milliseconds(50)));
+  // The next partition from inside a callback, in the middle of the one before.
+  reader.on_record = [&](const SeenRecord& record) {
+    const int32_t next = record.tp.partition + 1;
+    if (record.offset == 20 && next < kPartitions) {
+      reader.Add({topic, next}, StartPosition::At::kLogStart);
+    }
+  };
+  reader.Add({topic, 0}, StartPosition::At::kLogStart);
+  ASSERT_TRUE(Until([&] { return reader.records.size() >= 50 * kPartitions; }));
+  std::vector<int64_t> all;
+  for (int64_t i = 0; i < 50; ++i) all.push_back(i);
+  for (int32_t partition = 0; partition < kPartitions; ++partition) {
+    EXPECT_EQ(reader.OffsetsOf({topic, partition}), all) << partition;
+  }
+  reader.on_record = nullptr;
+  reader.records.clear();
+  reader.reader().Remove({topic, 3});
+  reader.reader().Remove({topic, 3});
+  reader.reader().Remove({Topic("never.read"), 3});
+  Append({topic, 3}, 5);
+  Append({topic, 4}, 5);
+  ASSERT_TRUE(Until([&] { return reader.records.size() >= 5; }));
+  reader.Add({topic, 3}, StartPosition::At::kOffset, 49);
+  ASSERT_TRUE(Until([&] { return reader.records.size() >= 11; }));
+  EXPECT_THAT(reader.OffsetsOf({topic, 3}), testing::ElementsAre(49, 50, 51, 52, 53, 54));
+  EXPECT_THAT(reader.OffsetsOf({topic, 4}), testing::ElementsAre(50, 51, 52, 53, 54));
+}
+
+TEST_P(LogContract, ReaderReadsAnewWhatIsAddedAgain) {
+  const std::string topic = MakeTopic("a", 2);
+  Append({topic, 0}, 10);
+  Append({topic, 1}, 10);
+  Reader& reader = OpenReader();
+  reader.Add({topic, 0}, StartPosition::At::kLogStart);
+  reader.Add({topic, 1}, StartPosition::At::kLogStart);
+  ASSERT_TRUE(Until([&] { return reader.ends.size() == 2; }));
+  EXPECT_EQ(reader.records.size(), 20u);
+  reader.records.clear();
+  reader.ends.clear();
+  reader.Add({topic, 0}, StartPosition::At::kOffset, 8);
+  ASSERT_TRUE(Until([&] { return reader.ends.contains({topic, 0}); }));
+  EXPECT_THAT(reader.OffsetsOf({topic, 0}), testing::ElementsAre(8, 9));
+  EXPECT_THAT(reader.OffsetsOf({topic, 1}), testing::IsEmpty());
+}
+
+TEST_P(LogContract, ReaderGoesOnFromTheLogStartOrEndWhenItsPositionIsOutside) {
+  const std::string topic = MakeTopic("a", 2);
+  Append({topic, 0}, 10);
+  Append({topic, 1}, 10);
+  ASSERT_TRUE(Trim({topic, 0}, 6).ok());
+  Reader& reader = OpenReader();
+  reader.Add({topic, 0}, StartPosition::At::kOffset, 2);
+  reader.Add({topic, 1}, StartPosition::At::kOffset, 30);
+  ASSERT_TRUE(Until([&] { return reader.ends.size() == 2; }));
+  EXPECT_THAT(reader.OffsetsOf({topic, 0}), testing::ElementsAre(6, 7, 8, 9));
+  EXPECT_THAT(reader.OffsetsOf({topic, 1}), testing::IsEmpty());
+  Append({topic, 1}, 1);
+  ASSERT_TRUE(Until([&] { return !reader.OffsetsOf({topic, 1}).empty(); }));
+  EXPECT_THAT(reader.OffsetsOf({topic, 1}), testing::ElementsAre(10));
+}
+
+TEST_P(LogContract, ReaderReadsBesideAGroupAndAfterAnotherReader) {
+  const TopicPartition tp{MakeTopic("a", 1), 0};
+  Append(tp, 5);
+  Member& member = JoinNew(Options({tp.topic}));
+  for (int i = 0; i < 2; ++i) {
+    Reader& reader = OpenReader();
+    reader.Add(tp, StartPosition::At::kLogStart);
+    ASSERT_TRUE(Until([&] { return reader.ends[tp].size() == 1; }));
+    EXPECT_EQ(reader.records.size(), 5u);
+    reader.Close();
+  }
+  ASSERT_TRUE(Until([&] { return member.RecordsOf(tp) == 5; }));
+  EXPECT_EQ(member.assignments, 1);
+}
+
+TEST_P(LogContract, RestartBeginsWhatStartLeftOut) {
+  const std::string topic = MakeTopic("a", 3);
+  for (int32_t partition = 0; partition < 3; ++partition) Append({topic, partition}, 10);
+  Member& member = Add(Options({topic}));
+  member.start_by_itself = false;
+  member.Join();
+  ASSERT_TRUE(Until([&] { return member.assigned.has_value(); }));
+  member.Start({{{topic, 0}, StartPosition::At::kLogStart, 0}});
+  ASSERT_TRUE(Until([&] { return member.RecordsOf({topic, 0}) == 10; }));
+  member.consumer().Restart({topic, 1}, 4);
+  member.consumer().Restart({topic, 2}, 7);
+  ASSERT_TRUE(Until([&] { return member.ends.size() == 3; }));
+  EXPECT_EQ(member.RecordsOf({topic, 0}), 10u);
+  EXPECT_EQ(member.RecordsOf({topic, 1}), 6u);
+  EXPECT_EQ(member.RecordsOf({topic, 2}), 3u);
+}
+
+TEST_P(LogContract, RestartBeginsWhenStartLeftOutEverything) {
+  const std::string topic = MakeTopic("a", 2);
+  Append({topic, 1}, 10);
+  Member& member = Add(Options({topic}));
+  member.start_by_itself = false;
+  member.Join();
+  ASSERT_TRUE(Until([&] { return member.assigned.has_value(); }));
+  member.Start({});
+  ASSERT_TRUE(UntilClockPasses(std::chrono::milliseconds(50)));
+  EXPECT_TRUE(member.records.empty());
+  member.consumer().Restart({topic, 1}, 5);
+  ASSERT_TRUE(Until([&] { return member.RecordsOf({topic, 1}) == 5; }));
+}
+
+TEST_P(LogContract, FindsTheOffsetForATime) {
+  const TopicPartition tp{MakeTopic("a", 1), 0};
+  const Clock& clock = environment_->loop().clock();
+  Append(tp, 3);
+  ASSERT_TRUE(UntilClockPasses(std::chrono::milliseconds(20)));
+  const WallTime between = clock.Wall();
+  ASSERT_TRUE(UntilClockPasses(std::chrono::milliseconds(20)));
+  Append(tp, 2);
+  ASSERT_TRUE(UntilClockPasses(std::chrono::milliseconds(20)));
+  const auto offset = OffsetForTime(tp, between);
+  ASSERT_TRUE(offset.ok()) << offset.status();
+  EXPECT_EQ(*offset, 3);
+  EXPECT_EQ(OffsetForTime(tp, WallTime()).value_or(-1), 0);
+  EXPECT_EQ(OffsetForTime(tp, clock.Wall()).value_or(-1), 5) << "none is that late: the end";
+  EXPECT_EQ(OffsetForTime({Topic("none"), 0}, between).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_P(LogContract, DescribesAGroupWithAndWithoutMembers) {
+  const std::string topic = MakeTopic("a", 2);
+  const std::vector<TopicPartition> both = {{topic, 0}, {topic, 1}};
+  const GroupOptions options = Options({topic});
+  const auto before = log().DescribeGroup(options.group, both, kAdminTimeout);
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_EQ(before->members, 0);
+  ASSERT_EQ(before->partitions.size(), 2u);
+  EXPECT_FALSE(before->partitions[0].committed.has_value());
+  Append({topic, 1}, 5);
+  Member& member = JoinNew(options);
+  member.commit_on_revoke = false;
+  ASSERT_TRUE(Until([&] { return member.Owns(2); }));
+  member.Commit({{{topic, 1}, {3, "note"}}});
+  ASSERT_TRUE(Until([&] { return member.commits_outstanding == 0; }));
+  const auto during = log().DescribeGroup(options.group, both, kAdminTimeout);
+  ASSERT_TRUE(during.ok()) << during.status();
+  EXPECT_EQ(during->members, 1);
+  ASSERT_EQ(during->partitions.size(), 2u);
+  EXPECT_EQ(during->partitions[0].tp, both[0]);
+  EXPECT_FALSE(during->partitions[0].committed.has_value());
+  EXPECT_EQ(during->partitions[1].tp, both[1]);
+  EXPECT_EQ(during->partitions[1].committed, (CommittedPosition{3, "note"}));
+  LeaveAndWait(member);
+  const auto after = log().DescribeGroup(options.group, both, kAdminTimeout);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_EQ(after->members, 0);
+  EXPECT_EQ(after->partitions[1].committed, (CommittedPosition{3, "note"}));
+}
+
+TEST_P(LogContract, ResetsAGroupOnlyWhileItHasNoMembers) {
+  const std::string topic = MakeTopic("a", 2);
+  Append({topic, 0}, 5);
+  const GroupOptions options = Options({topic});
+  const absl::Status fresh = log().ResetGroup(
+      options.group, {{{topic, 0}, {2, "a"}}, {{topic, 1}, {0, ""}}}, kAdminTimeout);
+  ASSERT_TRUE(fresh.ok()) << fresh;
+  Member& member = JoinNew(options);
+  member.commit_on_revoke = false;
+  ASSERT_TRUE(Until([&] { return member.Owns(2); }));
+  for (const AssignedPartition& one : member.assigned->partitions) {
+    const bool first = one.tp.partition == 0;
+    EXPECT_EQ(one.committed, (first ? CommittedPosition{2, "a"} : CommittedPosition{0, ""}));
+  }
+  EXPECT_EQ(log().ResetGroup(options.group, {{{topic, 0}, {4, "b"}}}, kAdminTimeout).code(),
+            absl::StatusCode::kFailedPrecondition);
+  LeaveAndWait(member);
+  const absl::Status again =
+      log().ResetGroup(options.group, {{{topic, 0}, {4, "b"}}}, kAdminTimeout);
+  ASSERT_TRUE(again.ok()) << again;
+  const auto state = log().DescribeGroup(options.group, {{topic, 0}, {topic, 1}}, kAdminTimeout);
+  ASSERT_TRUE(state.ok()) << state.status();
+  EXPECT_EQ(state->partitions[0].committed, (CommittedPosition{4, "b"}));
+  EXPECT_EQ(state->partitions[1].committed, (CommittedPosition{0, ""}));
+  EXPECT_EQ(log().ResetGroup(options.group, {{{Topic("none"), 0}, {4, "b"}}}, kAdminTimeout).code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_P(LogContract, DeletesATopicAndMakesItAnew) {
+  const TopicPartition tp{MakeTopic("a", 1), 0};
+  Append(tp, 3);
+  const absl::Status deleted = log().DeleteTopic(tp.topic, kAdminTimeout);
+  ASSERT_TRUE(deleted.ok()) << deleted;
+  EXPECT_EQ(log().Partitions(tp.topic, kAdminTimeout).status().code(), absl::StatusCode::kNotFound);
+  const absl::Status again = log().DeleteTopic(tp.topic, kAdminTimeout);
+  EXPECT_TRUE(again.ok()) << again;
+  MakeTopic("a", 2);
+  const auto range = log().Offsets(tp, kAdminTimeout);
+  ASSERT_TRUE(range.ok()) << range.status();
+  EXPECT_EQ(range->end, 0);
+}
+
+TEST_P(LogContract, AcknowledgesNoAppendToAFrozenTopic) {
+  const std::string topic = Topic("a");
+  TopicSpec spec = Spec(topic, 3);
+  spec.settings = {{"cleanup.policy", "compact"}};
+  const absl::Status made = log().EnsureTopics({spec}, kAdminTimeout);
+  ASSERT_TRUE(made.ok()) << made;
+  const std::string other = MakeTopic("b", 1);
+  for (int32_t partition = 0; partition < 3; ++partition) Append({topic, partition}, 3);
+  const absl::Status frozen = log().FreezeTopic(topic, kAdminTimeout);
+  ASSERT_TRUE(frozen.ok()) << frozen;
+  for (int32_t partition = 0; partition < 3; ++partition) {
+    EXPECT_EQ(AppendOne(Record({topic, partition}, "k", "v")).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(AppendOne(Tombstone({topic, partition}, "k")).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  }
+  EXPECT_EQ(Append({other, 0}, 1).size(), 1u) << "other topics are as they were";
+  const absl::Status again = log().FreezeTopic(topic, kAdminTimeout);
+  EXPECT_TRUE(again.ok()) << again;
+  Reader& reader = OpenReader();
+  for (int32_t partition = 0; partition < 3; ++partition) {
+    reader.Add({topic, partition}, StartPosition::At::kLogStart);
+  }
+  ASSERT_TRUE(Until([&] { return reader.ends.size() == 3; }));
+  for (int32_t partition = 0; partition < 3; ++partition) {
+    EXPECT_EQ(reader.OffsetsOf({topic, partition}).size(), 3u);
+    const auto range = log().Offsets({topic, partition}, kAdminTimeout);
+    ASSERT_TRUE(range.ok()) << range.status();
+    EXPECT_EQ((reader.ends[{topic, partition}].back()), range->end);
+  }
+  EXPECT_EQ(log().FreezeTopic(Topic("none"), kAdminTimeout).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_P(LogContract, KeepsEverythingThatWasAcknowledgedWhenATopicFreezesUnderLoad) {
+  const TopicPartition tp{MakeTopic("a", 1), 0};
+  std::unique_ptr<LogProducer> producer = OpenProducer();
+  size_t acknowledged = 0;
+  size_t refused = 0;
+  const auto append = [&](int count) {
+    for (int i = 0; i < count; ++i) {
+      ASSERT_TRUE(producer->Append(Record(tp, "k", "v"), [&](absl::StatusOr<int64_t> offset) {
+        if (offset.ok()) {
+          ++acknowledged;
+        } else {
+          EXPECT_EQ(offset.status().code(), absl::StatusCode::kFailedPrecondition)
+              << offset.status();
+          ++refused;
+        }
+      }));
+    }
+  };
+  append(500);
+  for (int i = 0; i < 5; ++i) environment_->Step();
+  append(500);
+  const absl::Status frozen = log().FreezeTopic(tp.topic, kAdminTimeout);
+  ASSERT_TRUE(frozen.ok()) << frozen;
+  const auto range = log().Offsets(tp, kAdminTimeout);
+  ASSERT_TRUE(range.ok()) << range.status();
+  append(10);
+  ASSERT_TRUE(Until([&] { return acknowledged + refused == 1'010; }));
+  EXPECT_GE(refused, 10u);
+  Reader& reader = OpenReader();
+  reader.Add(tp, StartPosition::At::kLogStart);
+  ASSERT_TRUE(Until([&] { return reader.ends.contains(tp); }));
+  EXPECT_EQ(reader.ends[tp].back(), range->end);
+  EXPECT_EQ(reader.records.size(), acknowledged);
 }
 
 }  // namespace postrider::contract

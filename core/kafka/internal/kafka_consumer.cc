@@ -13,22 +13,19 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/synchronization/mutex.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/kafka/internal/message.h"
 
 namespace postrider::kafka_internal {
 namespace {
 
 constexpr int kAskTimeoutMs = 2'000;
 constexpr Duration kAskAgain = std::chrono::milliseconds(200);
-constexpr int kLogStartTimeoutMs = 1'000;
-constexpr Duration kLogStartAgain = std::chrono::milliseconds(500);
 constexpr Duration kLookAtClose = std::chrono::milliseconds(20);
 // An acknowledgement that does not come must not keep the group waiting for ever.
 constexpr Duration kReleaseWaitMax = std::chrono::seconds(5);
@@ -128,19 +125,6 @@ int64_t LogicalOf(const StartPosition& position) {
 
 }  // namespace
 
-// The log start of a partition, or nothing when it could not be learnt.
-struct KafkaConsumer::Mailbox {
-  struct LogStart {
-    uint64_t assignment = 0;
-    TopicPartition tp;
-    absl::optional<int64_t> offset;
-  };
-  std::unique_ptr<WakeFd> wake;
-  absl::Mutex mutex;
-  // At most one per assigned partition.
-  std::vector<LogStart> log_starts ABSL_GUARDED_BY(mutex);
-};
-
 struct KafkaConsumer::OutstandingCommit {
   KafkaConsumer* consumer = nullptr;
   uint64_t assignment = 0;
@@ -151,28 +135,21 @@ struct KafkaConsumer::OutstandingCommit {
   CommitDone done;
 };
 
-KafkaConsumer::KafkaConsumer(const Clock& clock, ControlThread& control, rd_kafka_t* admin,
-                             EventLoop& loop, KafkaMetrics& metrics, const GroupOptions& options,
-                             GroupHandler& handler)
-    : clock_(clock),
-      control_(control),
-      admin_(admin),
-      loop_(loop),
-      metrics_(metrics),
-      options_(options),
-      handler_(handler),
-      mailbox_(std::make_shared<Mailbox>()) {}
+KafkaConsumer::KafkaConsumer(const Clock& clock, EventLoop& loop, KafkaMetrics& metrics,
+                             const GroupOptions& options, GroupHandler& handler)
+    : clock_(clock), loop_(loop), metrics_(metrics), options_(options), handler_(handler) {}
 
 absl::StatusOr<std::unique_ptr<KafkaConsumer>> KafkaConsumer::Create(
     const ClientConfig& config, const Clock& clock, ControlThread& control, rd_kafka_t* admin,
     EventLoop& loop, KafkaMetrics& metrics, const GroupOptions& options, GroupHandler& handler) {
   std::unique_ptr<KafkaConsumer> consumer(
-      new KafkaConsumer(clock, control, admin, loop, metrics, options, handler));
-  RETURN_IF_ERROR(consumer->Open(config));
+      new KafkaConsumer(clock, loop, metrics, options, handler));
+  RETURN_IF_ERROR(consumer->Open(config, control, admin));
   return consumer;
 }
 
-absl::Status KafkaConsumer::Open(const ClientConfig& config) {
+absl::Status KafkaConsumer::Open(const ClientConfig& config, ControlThread& control,
+                                 rd_kafka_t* admin) {
   if (options_.group.empty()) return absl::InvalidArgumentError("kafka: a group needs a name");
   if (options_.topics.empty()) {
     return absl::InvalidArgumentError(absl::StrCat("kafka: group ", options_.group, ": no topics"));
@@ -218,7 +195,11 @@ absl::Status KafkaConsumer::Open(const ClientConfig& config) {
   rd_kafka_conf_set_rebalance_cb(conf.get(), RebalanceCallback);
   rd_kafka_conf_set_error_cb(conf.get(), ErrorCallback);
   ASSIGN_OR_RETURN(wake_, WakeFd::Create());
-  ASSIGN_OR_RETURN(mailbox_->wake, wake_->Copy());
+  ASSIGN_OR_RETURN(std::unique_ptr<WakeFd> wake, wake_->Copy());
+  log_starts_ = std::make_unique<RangeLookup>(
+      control, admin, loop_, std::move(wake), [this](const RangeLookup::Question& question) {
+        return state_ == State::kReading && question.ticket == assignment_;
+      });
   ASSIGN_OR_RETURN(client_, MakeClient(RD_KAFKA_CONSUMER, std::move(conf)));
   rd_kafka_poll_set_consumer(client_.get());
   consumer_queue_.reset(rd_kafka_queue_get_consumer(client_.get()));
@@ -238,7 +219,7 @@ absl::Status KafkaConsumer::Open(const ClientConfig& config) {
 }
 
 KafkaConsumer::~KafkaConsumer() {
-  for (const TimerId timer : {ask_timer_, log_start_timer_, close_timer_, release_timer_}) {
+  for (const TimerId timer : {ask_timer_, close_timer_, release_timer_}) {
     if (timer != 0) loop_.CancelTimer(timer);
   }
   if (!reachable_) metrics_.unreachable.Add(-1);
@@ -441,6 +422,8 @@ void KafkaConsumer::Restart(const TopicPartition& tp, int64_t offset) {
   found->second.next = offset;
   found->second.restarting = true;
   assign_wanted_ = true;
+  // Poll() assigns, also when this comes from elsewhere.
+  wake_->Signal();
 }
 
 // Assigns anew what Restart() asked for, once for all of it. Not before the assignment before has
@@ -570,7 +553,7 @@ size_t KafkaConsumer::Poll(size_t records_max) {
   wake_->Drain();
   if (state_ == State::kClosed) return 0;
   HandleEvents();
-  HandleMail();
+  HandleLogStarts();
   size_t records = 0;
   bool empty = false;
   // librdkafka has one queue for records and for what the group says, with what is urgent first.
@@ -631,30 +614,8 @@ void KafkaConsumer::HandleMessage(const rd_kafka_message_t& message, size_t* rec
   position->next = message.offset + 1;
   if (!queue_is_older_) SetReachable(true);
 
-  LogRecord record;
-  record.topic = position->tp.topic;
-  record.partition = message.partition;
-  record.offset = message.offset;
-  rd_kafka_timestamp_type_t kind = RD_KAFKA_TIMESTAMP_NOT_AVAILABLE;
-  record.timestamp =
-      WallTimeFromMillis(std::max<int64_t>(rd_kafka_message_timestamp(&message, &kind), 0));
-  record.key = absl::string_view(static_cast<const char*>(message.key), message.key_len);
-  record.value = absl::string_view(static_cast<const char*>(message.payload), message.len);
-  headers_.clear();
-  rd_kafka_headers_t* headers = nullptr;
-  if (rd_kafka_message_headers(&message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
-    const char* name = nullptr;
-    const void* value = nullptr;
-    size_t size = 0;
-    for (size_t i = 0;
-         rd_kafka_header_get_all(headers, i, &name, &value, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
-         ++i) {
-      headers_.push_back({name, absl::string_view(static_cast<const char*>(value), size)});
-    }
-  }
-  record.headers = headers_;
   ++*records;
-  handler_.OnRecord(record);
+  handler_.OnRecord(ToLogRecord(message, &headers_));
 }
 
 void KafkaConsumer::HandlePartitionError(const rd_kafka_message_t& message) {
@@ -676,7 +637,7 @@ void KafkaConsumer::HandlePartitionError(const rd_kafka_message_t& message) {
     position->reading = false;
     POSTRIDER_LOG(kWarn, "kafka position out of range", {"partition", position->tp.ToString()},
                   {"position", position->next});
-    AskLogStart(position->tp);
+    log_starts_->Ask({position->tp, assignment_});
     return;
   }
   if (message.err == RD_KAFKA_RESP_ERR_UNKNOWN_TOPIC_OR_PART && state_ == State::kIdle) {
@@ -689,45 +650,13 @@ void KafkaConsumer::HandlePartitionError(const rd_kafka_message_t& message) {
                 {"partition", message.partition}, {"reason", rd_kafka_message_errstr(&message)});
 }
 
-void KafkaConsumer::AskLogStart(const TopicPartition& tp) {
-  ControlThread::Job job = [mailbox = mailbox_, admin = admin_, tp, asked_for = assignment_] {
-    int64_t low = 0;
-    int64_t high = 0;
-    const rd_kafka_resp_err_t err = rd_kafka_query_watermark_offsets(
-        admin, tp.topic.c_str(), tp.partition, &low, &high, kLogStartTimeoutMs);
-    Mailbox::LogStart answer{asked_for, tp, absl::nullopt};
-    if (err == RD_KAFKA_RESP_ERR_NO_ERROR) answer.offset = low;
-    absl::MutexLock lock(&mailbox->mutex);
-    mailbox->log_starts.push_back(std::move(answer));
-    mailbox->wake->Signal();
-  };
-  if (!control_.Run(std::move(job))) AskLogStartLater(tp);
-}
-
-void KafkaConsumer::AskLogStartLater(const TopicPartition& tp) {
-  log_starts_to_ask_.push_back(tp);
-  if (log_start_timer_ != 0) return;
-  log_start_timer_ = loop_.CallAfter(kLogStartAgain, [this] {
-    log_start_timer_ = 0;
-    for (const TopicPartition& one : std::exchange(log_starts_to_ask_, {})) {
-      if (state_ == State::kReading && positions_.contains(one)) AskLogStart(one);
-    }
-  });
-}
-
-void KafkaConsumer::HandleMail() {
-  std::vector<Mailbox::LogStart> answers;
-  {
-    absl::MutexLock lock(&mailbox_->mutex);
-    answers.swap(mailbox_->log_starts);
-  }
-  for (const Mailbox::LogStart& answer : answers) {
-    if (state_ != State::kReading || answer.assignment != assignment_) continue;
-    if (answer.offset.has_value()) {
-      handler_.OnOutOfRange(answer.tp, *answer.offset);
-    } else {
-      AskLogStartLater(answer.tp);
-    }
+void KafkaConsumer::HandleLogStarts() {
+  for (const RangeLookup::Answer& answer : log_starts_->TakeAnswers()) {
+    const auto position = positions_.find(answer.question.tp);
+    // The handler of an answer before this one may have ended the assignment or begun anew.
+    if (state_ != State::kReading || answer.question.ticket != assignment_) return;
+    if (position == positions_.end() || position->second.reading) continue;
+    handler_.OnOutOfRange(answer.question.tp, answer.range.begin);
   }
 }
 

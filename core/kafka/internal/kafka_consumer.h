@@ -19,6 +19,7 @@
 #include "core/base/event_loop.h"
 #include "core/kafka/internal/client.h"
 #include "core/kafka/internal/control_thread.h"
+#include "core/kafka/internal/range_lookup.h"
 #include "core/stream/log.h"
 #include "core/stream/record.h"
 
@@ -61,13 +62,11 @@ class KafkaConsumer final : public GroupConsumer {
     int64_t next = -1;
     int64_t start = RD_KAFKA_OFFSET_INVALID;  // an offset or a logical one, until `next` is known
   };
-  // What another thread found out. Outlives the consumer when it must.
-  struct Mailbox;
   struct OutstandingCommit;
 
-  KafkaConsumer(const Clock& clock, ControlThread& control, rd_kafka_t* admin, EventLoop& loop,
-                KafkaMetrics& metrics, const GroupOptions& options, GroupHandler& handler);
-  absl::Status Open(const ClientConfig& config);
+  KafkaConsumer(const Clock& clock, EventLoop& loop, KafkaMetrics& metrics,
+                const GroupOptions& options, GroupHandler& handler);
+  absl::Status Open(const ClientConfig& config, ControlThread& control, rd_kafka_t* admin);
 
   static void RebalanceCallback(rd_kafka_t* client, rd_kafka_resp_err_t err,
                                 rd_kafka_topic_partition_list_t* partitions, void* opaque);
@@ -85,9 +84,7 @@ class KafkaConsumer final : public GroupConsumer {
   void Offer();
   void HandleMessage(const rd_kafka_message_t& message, size_t* records);
   void HandlePartitionError(const rd_kafka_message_t& message);
-  void HandleMail();
-  void AskLogStart(const TopicPartition& tp);
-  void AskLogStartLater(const TopicPartition& tp);
+  void HandleLogStarts();
   void HandleCommitAnswer(OutstandingCommit& commit, rd_kafka_resp_err_t err,
                           const rd_kafka_topic_partition_list_t* offsets);
   void RunCommitDones();
@@ -100,8 +97,6 @@ class KafkaConsumer final : public GroupConsumer {
   Position* Find(const rd_kafka_message_t& message);
 
   const Clock& clock_;
-  ControlThread& control_;
-  rd_kafka_t* const admin_;
   EventLoop& loop_;
   KafkaMetrics& metrics_;
   const GroupOptions options_;
@@ -112,7 +107,8 @@ class KafkaConsumer final : public GroupConsumer {
   QueuePtr consumer_queue_;
   QueuePtr answers_queue_;  // of admin calls
   QueuePtr closing_queue_;
-  std::shared_ptr<Mailbox> mailbox_;
+  // Its tickets are assignments.
+  std::unique_ptr<RangeLookup> log_starts_;
 
   State state_ = State::kIdle;
   // Raised by each assignment, so that late answers to an older one are told apart.
@@ -124,9 +120,6 @@ class KafkaConsumer final : public GroupConsumer {
   std::vector<AssignedPartition> asked_;  // while kAsking
   bool asking_whole_group_ = false;
   TimerId ask_timer_ = 0;
-  // Whose log start could not be learnt; asked again together.
-  std::vector<TopicPartition> log_starts_to_ask_;
-  TimerId log_start_timer_ = 0;
 
   bool revoked_signal_ = false;
   bool lost_signal_ = false;

@@ -30,6 +30,20 @@ int64_t BytesOf(const AppendRecord& record) {
   return static_cast<int64_t>(bytes);
 }
 
+// FreezeTopic() leaves room for what says nothing.
+bool SaysNothing(const AppendRecord& record) {
+  return record.key.empty() && record.value.empty() && record.headers.empty();
+}
+
+// Why a record that was sent can never be written.
+absl::Status FinalStatus(rd_kafka_resp_err_t err, const std::string& topic) {
+  const std::string what = absl::StrCat("appending to ", topic);
+  if (err != RD_KAFKA_RESP_ERR_MSG_SIZE_TOO_LARGE) return ToStatus(err, what);
+  // librdkafka refuses by itself what no topic takes; this is the topic's own bound.
+  return absl::FailedPreconditionError(absl::StrCat(
+      "kafka: ", what, ": the topic is frozen, or its max.message.bytes is below the batch"));
+}
+
 // Whether this record can never be written, whatever instance tries. Everything else is a fault of
 // the instance, or of the way to the broker.
 bool IsFinal(rd_kafka_resp_err_t err) {
@@ -60,6 +74,7 @@ AppendRecord RecordOf(const rd_kafka_message_t& message) {
   record.partition = message.partition;
   record.key.assign(static_cast<const char*>(message.key), message.key_len);
   record.value.assign(static_cast<const char*>(message.payload), message.len);
+  record.tombstone = message.payload == nullptr;
   rd_kafka_headers_t* headers = nullptr;
   if (rd_kafka_message_headers(&message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
     const char* name = nullptr;
@@ -179,14 +194,24 @@ bool KafkaProducer::Append(AppendRecord&& record, AppendDone&& done) {
 }
 
 KafkaProducer::Produced KafkaProducer::Produce(const AppendRecord& record, Pending* pending) {
+  if (SaysNothing(record)) {
+    wake_->Signal();
+    metrics_.appends_failed.Increment();
+    answers_.push_back({pending, absl::InvalidArgumentError(
+                                     absl::StrCat("kafka: appending to ", record.topic,
+                                                  ": a record needs a key, a value or a header"))});
+    return Produced::kAnswered;
+  }
   rd_kafka_topic_t* topic = TopicHandle(record.topic);
   rd_kafka_resp_err_t err = RD_KAFKA_RESP_ERR_NO_ERROR;
   if (topic == nullptr) {
     err = rd_kafka_last_error();
   } else if (record.headers.empty()) {
-    if (rd_kafka_produce(topic, record.partition, RD_KAFKA_MSG_F_COPY, Pointer(record.value),
-                         record.value.size(), record.key.empty() ? nullptr : record.key.data(),
-                         record.key.size(), pending) != 0) {
+    if (rd_kafka_produce(topic, record.partition, RD_KAFKA_MSG_F_COPY,
+                         record.tombstone ? nullptr : Pointer(record.value),
+                         record.tombstone ? 0 : record.value.size(),
+                         record.key.empty() ? nullptr : record.key.data(), record.key.size(),
+                         pending) != 0) {
       err = rd_kafka_last_error();
     }
   } else {
@@ -207,7 +232,7 @@ KafkaProducer::Produced KafkaProducer::Produce(const AppendRecord& record, Pendi
     argument.vtype = RD_KAFKA_VTYPE_OPAQUE;
     argument.u.ptr = pending;
     arguments_.push_back(argument);
-    arguments_.push_back(Memory(RD_KAFKA_VTYPE_VALUE, record.value));
+    if (!record.tombstone) arguments_.push_back(Memory(RD_KAFKA_VTYPE_VALUE, record.value));
     if (!record.key.empty()) arguments_.push_back(Memory(RD_KAFKA_VTYPE_KEY, record.key));
     for (const auto& [name, value] : record.headers) {
       argument = {};
@@ -265,9 +290,7 @@ void KafkaProducer::OnDelivered(const rd_kafka_message_t& message) {
     answers_.push_back({pending, message.offset});
   } else if (IsFinal(message.err)) {
     metrics_.appends_failed.Increment();
-    answers_.push_back(
-        {pending,
-         ToStatus(message.err, absl::StrCat("appending to ", rd_kafka_topic_name(message.rkt)))});
+    answers_.push_back({pending, FinalStatus(message.err, rd_kafka_topic_name(message.rkt))});
   } else if (closing_) {
     answers_.push_back({pending, absl::AbortedError("kafka: the producer was closed")});
   } else {

@@ -137,6 +137,7 @@ TEST(KafkaLogTest, ClosesWithoutABroker) {
     ASSERT_TRUE(producer.ok()) << producer.status();
     AppendRecord record;
     record.topic = "t";
+    record.value = "v";
     EXPECT_TRUE((*producer)->Append(std::move(record), [&](absl::StatusOr<int64_t> offset) {
       EXPECT_EQ(offset.status().code(), absl::StatusCode::kAborted);
       ++aborted;
