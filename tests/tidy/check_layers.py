@@ -20,7 +20,7 @@ CORE = ["core/base", "core/stream", "core/state", "core/embedded_log", "core/kaf
 LAYERS = {
     "core/base": [],
     "core/stream": ["core/base"],
-    "core/state": ["core/base", "core/stream"],
+    "core/state": ["core/base", "core/stream", "core/crypto"],
     "core/embedded_log": ["core/base", "core/stream"],
     "core/kafka": ["core/base", "core/stream"],
     "core/http": ["core/base"],
@@ -57,7 +57,7 @@ LIBRARIES = [
     ("OpenSSL", r"openssl/", ["core/crypto/internal/"]),
     ("simdjson", r"simdjson", ["core/json/internal/"]),
     ("Boost.JSON", r"boost/json", ["core/json/internal/"]),
-    ("zlib", r"zlib\.h|zconf\.h", ["core/compression/internal/", "core/stream/"]),
+    ("zlib", r"zlib\.h|zconf\.h", ["core/compression/internal/", "core/stream/", "core/state/"]),
     ("zstd", r"zstd|zdict\.h", ["core/compression/internal/"]),
     ("xxHash", r"xxhash|xxh3\.h", ["core/stream/"]),
     ("Boost.Asio and Beast", r"boost/(asio|beast)", ["api/internal/"]),

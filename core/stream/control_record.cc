@@ -1,0 +1,173 @@
+#include "core/stream/control_record.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "core/base/bytes.h"
+#include "core/base/status_macros.h"
+
+namespace postrider {
+namespace {
+
+constexpr uint8_t kVersion = 1;
+constexpr size_t kChecksumBytes = 4;
+constexpr absl::string_view kHoldSpace = "savepoint/";
+constexpr absl::string_view kRestoreSpace = "restore/";
+constexpr absl::string_view kIdentity = "log-identity";
+
+uint32_t Checksum(absl::string_view bytes) {
+  return static_cast<uint32_t>(
+      crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
+}
+
+std::string Seal(ByteWriter out) {
+  out.U32(Checksum(out.bytes()));
+  return out.Take();
+}
+
+absl::Status Damaged(absl::string_view what) {
+  return absl::DataLossError(absl::StrCat("control: ", what, " cannot be read"));
+}
+
+// What stands between the version and the checksum.
+absl::StatusOr<absl::string_view> Open(absl::string_view encoded, absl::string_view what) {
+  if (encoded.size() < 1 + kChecksumBytes) return Damaged(what);
+  const absl::string_view covered = encoded.substr(0, encoded.size() - kChecksumBytes);
+  if (ByteReader(encoded.substr(covered.size())).U32() != Checksum(covered)) return Damaged(what);
+  const auto version = static_cast<uint8_t>(covered[0]);
+  if (version > kVersion) {
+    return absl::UnimplementedError(absl::StrCat("control: ", what, " has version ", version,
+                                                 "; this binary reads up to ", kVersion));
+  }
+  if (version != kVersion) return Damaged(what);
+  return covered.substr(1);
+}
+
+}  // namespace
+
+std::string ControlTopicName(absl::string_view prefix) { return absl::StrCat(prefix, "control"); }
+
+TopicSpec ControlTopic(absl::string_view prefix, int16_t replication) {
+  TopicSpec spec;
+  spec.name = ControlTopicName(prefix);
+  spec.partitions = 1;
+  spec.replication = replication;
+  spec.settings = {{"cleanup.policy", "compact"},
+                   {"segment.ms", "86400000"},
+                   {"delete.retention.ms", "604800000"}};
+  return spec;
+}
+
+std::string SavepointHoldKey(absl::string_view pool, absl::string_view id) {
+  return absl::StrCat(kHoldSpace, pool, "/", id);
+}
+std::string RestoreMarkKey(absl::string_view pool) { return absl::StrCat(kRestoreSpace, pool); }
+std::string LogIdentityKey() { return std::string(kIdentity); }
+
+ControlKey ParseControlKey(absl::string_view key) {
+  ControlKey parsed;
+  if (key == kIdentity) {
+    parsed.kind = ControlKey::Kind::kLogIdentity;
+  } else if (absl::StartsWith(key, kRestoreSpace)) {
+    key.remove_prefix(kRestoreSpace.size());
+    if (key.empty() || absl::StrContains(key, '/')) return parsed;
+    parsed.kind = ControlKey::Kind::kRestoreMark;
+    parsed.pool = std::string(key);
+  } else if (absl::StartsWith(key, kHoldSpace)) {
+    key.remove_prefix(kHoldSpace.size());
+    const size_t slash = key.find('/');
+    if (slash == 0 || slash == absl::string_view::npos || slash + 1 == key.size() ||
+        absl::StrContains(key.substr(slash + 1), '/')) {
+      return parsed;
+    }
+    parsed.kind = ControlKey::Kind::kSavepointHold;
+    parsed.pool = std::string(key.substr(0, slash));
+    parsed.id = std::string(key.substr(slash + 1));
+  }
+  return parsed;
+}
+
+std::string EncodeSavepointHold(const SavepointHold& hold) {
+  ByteWriter out;
+  out.U8(kVersion);
+  out.String(hold.pool);
+  out.String(hold.id);
+  out.String(hold.group);
+  out.String(hold.topic);
+  out.Zigzag(MillisSinceEpoch(hold.created));
+  out.Zigzag(MillisSinceEpoch(hold.expires));
+  out.Varint(hold.offsets.size());
+  for (const int64_t offset : hold.offsets) out.Zigzag(offset);
+  return Seal(std::move(out));
+}
+
+absl::StatusOr<SavepointHold> DecodeSavepointHold(absl::string_view encoded) {
+  constexpr absl::string_view kWhat = "a savepoint's hold";
+  ASSIGN_OR_RETURN(const absl::string_view body, Open(encoded, kWhat));
+  ByteReader in(body);
+  SavepointHold hold;
+  hold.pool = std::string(in.String());
+  hold.id = std::string(in.String());
+  hold.group = std::string(in.String());
+  hold.topic = std::string(in.String());
+  hold.created = WallTimeFromMillis(in.Zigzag());
+  hold.expires = WallTimeFromMillis(in.Zigzag());
+  const uint64_t partitions = in.Varint();
+  // Each takes a byte at least.
+  if (!in.ok() || partitions > in.rest().size()) return Damaged(kWhat);
+  hold.offsets.reserve(static_cast<size_t>(partitions));
+  for (uint64_t i = 0; i < partitions; ++i) hold.offsets.push_back(in.Zigzag());
+  if (!in.done() || EncodeSavepointHold(hold) != encoded) return Damaged(kWhat);
+  return hold;
+}
+
+std::string EncodeRestoreMark(const RestoreMark& mark) {
+  ByteWriter out;
+  out.U8(kVersion);
+  out.String(mark.pool);
+  out.String(mark.savepoint);
+  out.Zigzag(MillisSinceEpoch(mark.began));
+  out.Varint(mark.repeated_max);
+  return Seal(std::move(out));
+}
+
+absl::StatusOr<RestoreMark> DecodeRestoreMark(absl::string_view encoded) {
+  constexpr absl::string_view kWhat = "the mark of a restore";
+  ASSIGN_OR_RETURN(const absl::string_view body, Open(encoded, kWhat));
+  ByteReader in(body);
+  RestoreMark mark;
+  mark.pool = std::string(in.String());
+  mark.savepoint = std::string(in.String());
+  mark.began = WallTimeFromMillis(in.Zigzag());
+  mark.repeated_max = in.Varint();
+  if (!in.done() || EncodeRestoreMark(mark) != encoded) return Damaged(kWhat);
+  return mark;
+}
+
+std::string EncodeLogIdentity(const IdBytes& identity) {
+  ByteWriter out;
+  out.U8(kVersion);
+  out.Raw(absl::string_view(reinterpret_cast<const char*>(identity.data()), identity.size()));
+  return Seal(std::move(out));
+}
+
+absl::StatusOr<IdBytes> DecodeLogIdentity(absl::string_view encoded) {
+  constexpr absl::string_view kWhat = "the log's identity";
+  ASSIGN_OR_RETURN(const absl::string_view body, Open(encoded, kWhat));
+  IdBytes identity{};
+  if (body.size() != identity.size()) return Damaged(kWhat);
+  std::copy(body.begin(), body.end(), identity.begin());
+  return identity;
+}
+
+}  // namespace postrider
