@@ -79,17 +79,20 @@ struct PlanCommand {
     app->add_option("--large-customers", options.large_customers,
                     "those that hold all tenants and get nearly all messages");
     app->add_option("--endpoints", options.endpoints);
-    app->add_option("--subscriptions", options.subscriptions);
+    app->add_option("--subscriptions", options.subscriptions, "0: the broad ones only");
     app->add_option("--fan-out", options.fan_out, "messages per event, mean");
     app->add_option("--addresses", options.addresses, "distinct loopback addresses");
     app->add_option("--failing", options.failing, "endpoints that answer 500");
     app->add_option("--topic-prefix", options.topic_prefix);
-    app->add_option("--mode", options.mode)->check(CLI::IsMember({"batch", "streaming"}));
+    app->add_option("--tenant-prefix", options.tenant_prefix,
+                    "of the tenants' names; tells two plans apart");
+    app->add_option("--mode", options.mode)->check(CLI::IsMember({"batch", "streaming", "mixed"}));
     app->add_option("--events-max", options.events_max);
     app->add_option("--bytes-max", options.bytes_max);
     app->add_option("--wait-max-ms", options.wait_max_ms);
     app->add_option("--attempts", options.attempts);
     app->add_option("--first-delay-ms", options.first_delay_ms);
+    app->add_option("--cap-ms", options.cap_ms, "of a retry's delay; 0: the API's default");
     app->add_option("--horizon-ms", options.horizon_ms);
     app->add_option("--window-max", options.window_max);
     app->add_option("--rate", rate, "events per second for the expectation that is printed");
@@ -262,7 +265,7 @@ struct ReceiveCommand {
 struct AccountCommand {
   std::string plan;
   std::string state;
-  std::string produced;
+  std::vector<std::string> produced;
   std::vector<std::string> received;
   std::string dead_letters;
   std::string withheld;
@@ -272,7 +275,7 @@ struct AccountCommand {
   void Declare(CLI::App* app) {
     app->add_option("--plan", plan)->required();
     app->add_option("--state", state, "needed for --dead-letters and --withheld");
-    app->add_option("--produced", produced)->required();
+    app->add_option("--produced", produced, "any number, of one seed")->required();
     app->add_option("--received", received,
                     "without one: only says how many messages are expected");
     app->add_option("--dead-letters", dead_letters, "lines: <event id> <endpoint id> ...");
@@ -295,7 +298,14 @@ struct AccountCommand {
   }
   absl::Status Run() const {
     ASSIGN_OR_RETURN(const loadtest::Plan loaded, loadtest::Plan::Load(plan));
-    ASSIGN_OR_RETURN(auto sent, loadtest::ReadLedger<loadtest::ProducedRecord>(produced));
+    ASSIGN_OR_RETURN(auto sent, loadtest::ReadLedger<loadtest::ProducedRecord>(produced[0]));
+    for (size_t i = 1; i < produced.size(); ++i) {
+      ASSIGN_OR_RETURN(auto more, loadtest::ReadLedger<loadtest::ProducedRecord>(produced[i]));
+      if (more.run != sent.run) {
+        return absl::InvalidArgumentError("loadtest: account: the ledgers are of several runs");
+      }
+      sent.records.insert(sent.records.end(), more.records.begin(), more.records.end());
+    }
     if (received.empty()) {
       std::cout << absl::StrCat(R"({"events":)", sent.records.size(), R"(,"expected":)",
                                 loadtest::CountExpected(loaded, sent.records), "}\n");

@@ -48,7 +48,9 @@ absl::Status CheckOptions(const PlanOptions& o) {
       Want(o.fan_out >= 0.1 && o.fan_out <= o.large_customers, "fan-out 0.1 .. large customers"));
   RETURN_IF_ERROR(Want(o.addresses >= 1 && o.addresses <= 60000, "addresses 1..60000"));
   RETURN_IF_ERROR(Want(o.failing <= o.endpoints, "failing 0..endpoints"));
-  return Want(o.mode == "batch" || o.mode == "streaming", "mode batch or streaming");
+  RETURN_IF_ERROR(Want(!o.tenant_prefix.empty(), "a tenant prefix"));
+  return Want(o.mode == "batch" || o.mode == "streaming" || o.mode == "mixed",
+              "mode batch, streaming or mixed");
 }
 
 // 127.16.0.1 and on; neither 0 nor 255 in the last place.
@@ -73,12 +75,14 @@ boost::json::object ToJson(const PlanOptions& o) {
           {"addresses", o.addresses},
           {"failing", o.failing},
           {"topic_prefix", o.topic_prefix},
+          {"tenant_prefix", o.tenant_prefix},
           {"mode", o.mode},
           {"events_max", o.events_max},
           {"bytes_max", o.bytes_max},
           {"wait_max_ms", o.wait_max_ms},
           {"attempts", o.attempts},
           {"first_delay_ms", o.first_delay_ms},
+          {"cap_ms", o.cap_ms},
           {"horizon_ms", o.horizon_ms},
           {"window_max", o.window_max}};
 }
@@ -140,12 +144,14 @@ absl::StatusOr<PlanOptions> FromJson(const boost::json::object& json) {
   reader.Read("addresses", &o.addresses);
   reader.Read("failing", &o.failing);
   reader.Read("topic_prefix", &o.topic_prefix);
+  reader.Read("tenant_prefix", &o.tenant_prefix);
   reader.Read("mode", &o.mode);
   reader.Read("events_max", &o.events_max);
   reader.Read("bytes_max", &o.bytes_max);
   reader.Read("wait_max_ms", &o.wait_max_ms);
   reader.Read("attempts", &o.attempts);
   reader.Read("first_delay_ms", &o.first_delay_ms);
+  reader.Read("cap_ms", &o.cap_ms);
   reader.Read("horizon_ms", &o.horizon_ms);
   reader.Read("window_max", &o.window_max);
   if (!reader.ok) return absl::DataLossError("loadtest: plan: a member is missing or wrong");
@@ -312,17 +318,18 @@ uint32_t Plan::BroadCount() const {
 
 absl::Status Plan::MakeSubscriptions() {
   const uint32_t broad = BroadCount();
-  RETURN_IF_ERROR(Want(options_.subscriptions >= broad,
-                       absl::StrCat("subscriptions >= ", broad, ", the broad ones")));
+  const uint32_t wanted = options_.subscriptions == 0 ? broad : options_.subscriptions;
+  RETURN_IF_ERROR(
+      Want(wanted >= broad, absl::StrCat("subscriptions >= ", broad, ", the broad ones")));
   const uint32_t narrow = options_.endpoints - kBroadEndpoints * options_.large_customers;
-  RETURN_IF_ERROR(Want(narrow > 0 || options_.subscriptions == broad,
+  RETURN_IF_ERROR(Want(narrow > 0 || wanted == broad,
                        absl::StrCat("exactly ", broad, " subscriptions without small endpoints")));
-  MakeSmallSubscriptions(options_.subscriptions - broad);
+  MakeSmallSubscriptions(wanted - broad);
   // The broad ones bring what is missing to the fan-out that was asked for.
   const double missing = options_.fan_out - SmallFanOut();
   RETURN_IF_ERROR(Want(missing > 0, "fewer small subscriptions: they alone pass the fan-out"));
   MakeBroadSubscriptions(std::min(1.0, missing / BroadReach()));
-  POSTRIDER_CHECK(subscriptions_.size() == options_.subscriptions);
+  POSTRIDER_CHECK(subscriptions_.size() == wanted);
   return absl::OkStatus();
 }
 
@@ -506,7 +513,12 @@ std::string Plan::AreaPattern(uint32_t area) const { return absl::StrFormat("are
 std::string Plan::Topic(uint32_t type) const {
   return absl::StrCat(options_.topic_prefix, TypeName(type));
 }
-std::string Plan::TenantName(uint32_t tenant) const { return absl::StrFormat("t%05d", tenant); }
+std::string Plan::TenantName(uint32_t tenant) const {
+  return absl::StrFormat("%s%05d", options_.tenant_prefix, tenant);
+}
+bool Plan::Streams(uint32_t endpoint) const {
+  return options_.mode == "streaming" || (options_.mode == "mixed" && endpoint % 2 == 0);
+}
 std::string Plan::DepartmentName(uint8_t department) {
   return absl::StrCat("d", static_cast<int>(department));
 }

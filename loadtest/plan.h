@@ -24,19 +24,21 @@ struct PlanOptions {
   uint32_t customers = 1000;       // 1 .. 100,000
   uint32_t large_customers = 60;   // 1 .. customers: they share out all tenants
   uint32_t endpoints = 10000;      // 3 * large_customers .. 1,000,000
-  uint32_t subscriptions = 50000;  // .. 5,000,000
+  uint32_t subscriptions = 50000;  // .. 5,000,000; 0: the broad ones only
   double fan_out = 3.0;            // messages per event, mean; 0.1 .. large_customers
   uint32_t addresses = 2000;       // 1 .. 60,000 loopback addresses for the endpoints' URLs
   uint32_t failing = 0;            // .. endpoints: that many answer 500
   std::string topic_prefix = "events.";
+  std::string tenant_prefix = "t";  // of their names: tells the tenants of two plans apart
 
   // Settings that every endpoint is registered with.
-  std::string mode = "batch";  // or "streaming"
+  std::string mode = "batch";  // "streaming", or "mixed": every second one is streaming
   uint32_t events_max = 1000;
   uint32_t bytes_max = 1048576;
   uint32_t wait_max_ms = 1000;
   uint32_t attempts = 5;
   uint32_t first_delay_ms = 1000;
+  uint32_t cap_ms = 0;  // of a retry's delay; 0: the API's default
   uint32_t horizon_ms = 60000;
   uint32_t window_max = 32;
 };
@@ -97,6 +99,7 @@ class Plan {
   std::string Topic(uint32_t type) const;                 // topic_prefix + TypeName
   std::string TenantName(uint32_t tenant) const;          // "t00042"
   static std::string DepartmentName(uint8_t department);  // "d3"
+  bool Streams(uint32_t endpoint) const;                  // else it takes batches
   // http://127.x.y.z:port/e/<index>, or /answer/500/e/<index> for one that fails.
   std::string Url(uint32_t endpoint, uint16_t port) const;
   std::vector<std::string> TypePatterns(const Subscription& subscription) const;

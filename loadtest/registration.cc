@@ -51,14 +51,15 @@ json::array TenantNames(const Plan& plan, const std::vector<uint32_t>& tenants, 
 
 std::string EndpointBody(const Plan& plan, uint32_t endpoint, uint16_t port) {
   const PlanOptions& o = plan.options();
+  const bool streams = plan.Streams(endpoint);
+  json::object retry = {
+      {"attempts", o.attempts}, {"first_delay_ms", o.first_delay_ms}, {"horizon_ms", o.horizon_ms}};
+  if (o.cap_ms > 0) retry["cap_ms"] = o.cap_ms;
   json::object body = {{"url", plan.Url(endpoint, port)},
-                       {"mode", o.mode},
+                       {"mode", streams ? "streaming" : "batch"},
                        {"window_max", o.window_max},
-                       {"retry",
-                        {{"attempts", o.attempts},
-                         {"first_delay_ms", o.first_delay_ms},
-                         {"horizon_ms", o.horizon_ms}}}};
-  if (o.mode == "batch") {
+                       {"retry", std::move(retry)}};
+  if (!streams) {
     body["batch"] = {
         {"events_max", o.events_max}, {"bytes_max", o.bytes_max}, {"wait_max_ms", o.wait_max_ms}};
   }

@@ -1,27 +1,13 @@
 """kill -9 of all role processes at once, in the middle of a run, and restart, again and again.
 Nothing may be lost; what is repeated is bounded by what was completed since the last commits."""
-import bisect
 import random
-import struct
 import time
 
 import stage as stages
+from ledgers import arrivals, count_between
 
 COMMIT_SECONDS = 0.3  # a commit every 200 ms, and its way
 IN_FLIGHT_SECONDS = 0.05  # a request that was answered this long before may not have been noted
-
-
-def arrivals(path):
-    """(arrived_us, ...) of every accepted message: see ledger.h."""
-    with open(path, "rb") as f:
-        data = f.read()[16:]
-    data = data[:len(data) // 32 * 32]
-    return sorted(r[1] for r in struct.iter_unpack("<QqIIIBBH", data) if r[6] & 1)
-
-
-def count_between(sorted_us, from_s, to_s):
-    return (bisect.bisect_right(sorted_us, int(to_s * 1e6)) -
-            bisect.bisect_left(sorted_us, int(from_s * 1e6)))
 
 
 def wait_heard(stage, messages, seconds):
@@ -81,7 +67,7 @@ def run(stage):
     stage.generated(180)
     stage.drain()
     account = stage.settle()
-    heard = arrivals(stage.path("received.ledger"))
+    heard = arrivals(stage.ledgers)
     matcher = worker = in_flight = 0
     for killed, made in kills:
         matcher += made

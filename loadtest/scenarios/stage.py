@@ -1,11 +1,13 @@
 """What every scenario stands on: the stack, the role processes and their cost, the tools, the
 accounting and the report. A scenario is a module with run(stage)."""
 import base64
+import datetime
 import hashlib
 import http.client
 import json
 import os
 import pathlib
+import re
 import secrets
 import shutil
 import signal
@@ -129,8 +131,9 @@ class Role:
     """One role in a process of its own, which may be stopped, killed and started again; its CPU is
     summed over all its lives, its memory the most that was seen."""
 
-    def __init__(self, stage, role, name):
+    def __init__(self, stage, role, name, options=None):
         self.stage, self.role, self.name = stage, role, name
+        self.options = dict(options or {})  # environment of its own
         self.probe = free_port()
         self.process = None
         self.cpu_before = 0.0
@@ -142,6 +145,7 @@ class Role:
         env = dict(self.stage.env)
         env["POSTRIDER_PROBES__LISTEN"] = f"127.0.0.1:{self.probe}"
         env["POSTRIDER_DATA_DIR"] = str(self.stage.dir / f"data-{self.name}")
+        env.update(self.options)
         self.lives += 1
         with open(self.stage.dir / f"{self.name}.log", "ab") as log:
             self.process = subprocess.Popen(
@@ -181,9 +185,27 @@ class Role:
 
     def metric(self, name):
         """A counter of /metrics, summed over its labels; 0 when there is none."""
+        return self.metrics(name)[0]
+
+    def assigned_since(self, at):
+        """When the process said first, since `at`, that a shard was assigned its share; None when
+        it did not. Both in seconds since the epoch."""
+        with open(self.stage.dir / f"{self.name}.log", encoding="utf-8", errors="replace") as log:
+            for line in log:
+                found = re.match(r'time=(\S+)Z level=info msg="shard assigned"', line)
+                if not found:
+                    continue
+                said = datetime.datetime.fromisoformat(found.group(1)).replace(
+                    tzinfo=datetime.timezone.utc).timestamp()
+                if said >= at:
+                    return said
+        return None
+
+    def metrics(self, *names):
+        """Several ones, by one look."""
         lines = self._probe("/metrics")[1].splitlines()
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines
-                   if line.startswith((name + " ", name + "{")))
+        return [sum(float(line.rsplit(" ", 1)[1]) for line in lines
+                    if line.startswith((name + " ", name + "{"))) for name in names]
 
     def wait_ready(self, seconds=120):
         wait_until(f"{self.name} is ready", seconds, self.ready, 0.05)
@@ -251,10 +273,121 @@ class Tool:
         return json.loads(self.output.read_text())
 
 
-class Stage:
-    """A run: a fresh database, fresh topics, the roles, a receiver, and the books."""
+class Load:
+    """One plan of customers and events: its registration, its receiver, what it produces, and its
+    books. A scenario may have a second one beside the stage's own: of other tenants and customers,
+    and so of other messages, though by the same topics."""
+
+    def __init__(self, stage, name, seed):
+        self.stage, self.name, self.seed = stage, name, seed
+        self.receiver = self.generator = self.expectation = None
+        self.receiver_port = free_port()
+        self.ledgers = []  # of the receiver's lives
+        self.produced = []  # the generator's
+        self.events = 0  # produced so far
+
+    def path(self, name):
+        return str(self.stage.dir / (self.name + name))
+
+    def plan(self, rate, **options):
+        """Makes the plan; options as the tool's flags, with `_` for `-`."""
+        chosen = {"seed": self.seed, "topic_prefix": self.stage.source_prefix, **options}
+        for overruled in self.stage.args.plan if not self.name else []:
+            name, value = overruled.split("=", 1)
+            chosen[name.replace("-", "_")] = value
+        flags = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
+        self.expectation = self.stage.run_tool("plan", "--out", self.path("plan.json"), "--rate",
+                                               rate, *flags)
+        say(f"{self.name}plan: {json.dumps(self.expectation)}")
+
+    def register(self):
+        """Makes the plan's customers and all of theirs through the API, which must run."""
+        start = time.monotonic()
+        made = self.stage.run_tool(
+            "register", "--plan", self.path("plan.json"), "--state", self.path("state"), "--api",
+            self.stage.api, "--operator-key", self.stage.operator_key, "--receiver-port",
+            self.receiver_port, show=True)
+        say(f"registered {json.dumps(made)} in {time.monotonic() - start:.0f} s")
+
+    def receive(self, rules=""):
+        """Starts the receiver, again too: then with a ledger and counts of its own."""
+        life = f"-{len(self.ledgers) + 1}" if self.ledgers else ""
+        self.ledgers.append(self.path(f"received{life}.ledger"))
+        pathlib.Path(self.path("rules")).write_text(rules)
+        pathlib.Path(self.path("received.json")).unlink(missing_ok=True)
+        self.receiver = Tool(self.stage, f"{self.name}receive{life}", [
+            "receive", "--plan", self.path("plan.json"), "--state", self.path("state"),
+            "--listen-port", str(self.receiver_port), "--ledger", self.ledgers[-1],
+            "--metrics-file", self.path("received.json"), "--rules-file", self.path("rules"),
+            "--seed", str(self.seed)])
+        self.stage.tools.append(self.receiver)
+        wait_until("receive listens", 60, lambda: os.path.exists(self.path("received.json")) or
+                   not self.receiver.running())
+        self.received()
+
+    def rules(self, text):
+        """How the receiver answers from now on (within a second)."""
+        pathlib.Path(self.path("rules.next")).write_text(text)
+        os.replace(self.path("rules.next"), self.path("rules"))
+
+    def received(self):
+        """The receiver's counts, at most a second old."""
+        if not self.receiver.running():
+            raise Failure(f"receive ended: {self.receiver.errors.read_text()}")
+        return json.loads(pathlib.Path(self.path("received.json")).read_text())
+
+    def generate(self, rate=0, seconds=0, events=0):
+        """Begins to produce; see `generated`. Once more goes on with the next event."""
+        if self is self.stage:
+            self.stage.measure_from()
+        life = f"-{len(self.produced) + 1}" if self.produced else ""
+        self.produced.append(self.path(f"produced{life}.ledger"))
+        self.generator = Tool(self.stage, f"{self.name}generate{life}", [
+            "generate", "--plan", self.path("plan.json"), "--brokers", self.stage.brokers,
+            "--ledger", self.produced[-1], "--seed", str(self.seed), "--first", str(self.events),
+            "--rate", str(rate), "--seconds", str(seconds), "--events", str(events)])
+        self.stage.tools.append(self.generator)
+        return self.generator
+
+    def generated(self, seconds):
+        """Waits for the generator's end; every event is acknowledged then."""
+        deadline = time.monotonic() + seconds
+        while self.generator.running() and time.monotonic() < deadline:
+            self.stage.check_roles()
+            time.sleep(0.2)
+        made = self.generator.result(max(1.0, deadline - time.monotonic()))
+        self.events += made["events"]
+        say(f"{self.name}generated: {json.dumps(made)}")
+        return made
+
+    def letters(self):
+        """Lists the dead letters for the books; says how many there are."""
+        return self.stage.run_tool(
+            "letters", "--state", self.path("state"), "--api", self.stage.api, "--out",
+            self.path("letters"))["letters"]
+
+    def expected(self):
+        """How many messages the acknowledged events must become."""
+        return self.stage.run_tool("account", "--plan", self.path("plan.json"),
+                                   *self._flags("--produced", self.produced))["expected"]
+
+    def account(self, *more):
+        """The books as they stand."""
+        return self.stage.run_tool(
+            "account", "--plan", self.path("plan.json"), "--state", self.path("state"),
+            *self._flags("--produced", self.produced), *self._flags("--received", self.ledgers),
+            *more, may_fail=True)
+
+    @staticmethod
+    def _flags(name, values):
+        return [flag for value in values for flag in (name, value)]
+
+
+class Stage(Load):
+    """A run: a fresh database, fresh topics, the roles, and the load with its books."""
 
     def __init__(self, args):
+        super().__init__(self, "", args.seed)
         self.args = args
         self.build = pathlib.Path(args.build).resolve()
         self.postrider = self.build / "postrider"
@@ -267,7 +400,7 @@ class Stage:
         self.run_id = time.strftime("%m%d%H%M%S") + secrets.token_hex(2)
         self.roles = []
         self.tools = []
-        self.receiver = None
+        self.cleanups = []  # run at the end, the last first, when no process runs any more
         self.figures = {}
         self.checks = []
         self.cpu_start = {}
@@ -320,9 +453,13 @@ class Stage:
             self.env["POSTRIDER_" + name.upper().replace(".", "__")] = value
         self.postrider_run("migrate")
         self.operator_key = self.postrider_run("keys", "create", "--scope", "operator").split()[-1]
-        self.receiver_port = free_port()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
         self._sampler.start()
+
+    def postrider_knows(self, *command):
+        done = subprocess.run([str(self.postrider), *command, "--help"], env=self.env, cwd=self.dir,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        return done.returncode == 0 and f"{' '.join(command)} [" in done.stdout.decode()
 
     def postrider_run(self, *arguments):
         done = subprocess.run([str(self.postrider), *arguments], env=self.env, cwd=self.dir,
@@ -348,6 +485,11 @@ class Stage:
             if tool.running():
                 tool.process.kill()
                 tool.process.wait()
+        for cleanup in reversed(self.cleanups):
+            try:
+                cleanup()
+            except (Failure, OSError, subprocess.SubprocessError) as failure:
+                say(f"clean-up: {failure}")
         if self.database is None or self.args.keep:
             return
         try:
@@ -364,9 +506,6 @@ class Stage:
     def brokers(self):
         return self.stack.env["POSTRIDER_KAFKA__BROKERS"]
 
-    def path(self, name):
-        return str(self.dir / name)
-
     def run_tool(self, *arguments, may_fail=False, show=False):
         done = subprocess.run([str(self.tool), *map(str, arguments)], stdout=subprocess.PIPE,
                               stderr=None if show else subprocess.PIPE)
@@ -376,19 +515,11 @@ class Stage:
         text = done.stdout.decode()
         return json.loads(text) if text.strip() else {}
 
-    def plan(self, rate, **options):
-        """Makes the plan; options as the tool's flags, with `_` for `-`."""
-        chosen = {"seed": self.args.seed, "topic_prefix": self.source_prefix, **options}
-        for overruled in self.args.plan:
-            name, value = overruled.split("=", 1)
-            chosen[name.replace("-", "_")] = value
-        flags = [f"--{name.replace('_', '-')}={value}" for name, value in chosen.items()]
-        self.expectation = self.run_tool("plan", "--out", self.path("plan.json"), "--rate", rate,
-                                      *flags)
-        say(f"plan: {json.dumps(self.expectation)}")
-
-    def start(self, role, name=None):
-        started = Role(self, role, name or role).start()
+    def start(self, role, name=None, **options):
+        """A process; options as its environment has them, without POSTRIDER_ and in small letters:
+        kafka__brokers."""
+        environment = {f"POSTRIDER_{key.upper()}": str(value) for key, value in options.items()}
+        started = Role(self, role, name or role, environment).start()
         self.roles.append(started)
         return started
 
@@ -400,15 +531,7 @@ class Stage:
             role.wait_ready()
             say(f"{role.name}: ready")
 
-    def register(self):
-        """Makes the plan's customers and all of theirs through the API, which must run."""
-        start = time.monotonic()
-        made = self.run_tool("register", "--plan", self.path("plan.json"), "--state",
-                          self.path("state"), "--api", self.api, "--operator-key",
-                          self.operator_key, "--receiver-port", self.receiver_port, show=True)
-        say(f"registered {json.dumps(made)} in {time.monotonic() - start:.0f} s")
-
-    def prepare(self, rate, **plan):
+    def prepare(self, rate, roles=("matcher", "worker", "indexer"), **plan):
         """All that comes before the load: plan, topics, API, registration, receiver, roles."""
         self.plan(rate, **plan)
         say("topics: creating")
@@ -424,50 +547,7 @@ class Stage:
                 kept.keep()
                 api.start().wait_ready()
         self.receive()
-        self.start_roles(["matcher", "worker", "indexer"])
-
-    def receive(self, rules=""):
-        pathlib.Path(self.path("rules")).write_text(rules)
-        self.receiver = Tool(self, "receive", [
-            "receive", "--plan", self.path("plan.json"), "--state", self.path("state"),
-            "--listen-port", str(self.receiver_port), "--ledger", self.path("received.ledger"),
-            "--metrics-file", self.path("received.json"), "--rules-file", self.path("rules"),
-            "--seed", str(self.args.seed)])
-        self.tools.append(self.receiver)
-        wait_until("receive listens", 60, lambda: os.path.exists(self.path("received.json")) or
-                   not self.receiver.running())
-        self.received()
-
-    def rules(self, text):
-        """How the receiver answers from now on (within a second)."""
-        pathlib.Path(self.path("rules.next")).write_text(text)
-        os.replace(self.path("rules.next"), self.path("rules"))
-
-    def received(self):
-        """The receiver's counts, at most a second old."""
-        if not self.receiver.running():
-            raise Failure(f"receive ended: {self.receiver.errors.read_text()}")
-        return json.loads(pathlib.Path(self.path("received.json")).read_text())
-
-    def generate(self, rate=0, seconds=0, events=0):
-        """Begins to produce; see `generated`."""
-        self.measure_from()
-        arguments = ["generate", "--plan", self.path("plan.json"), "--brokers", self.brokers,
-                     "--ledger", self.path("produced.ledger"), "--seed", str(self.args.seed),
-                     "--rate", str(rate), "--seconds", str(seconds), "--events", str(events)]
-        self.generator = Tool(self, "generate", arguments)
-        self.tools.append(self.generator)
-        return self.generator
-
-    def generated(self, seconds):
-        """Waits for the generator's end; every event is acknowledged then."""
-        deadline = time.monotonic() + seconds
-        while self.generator.running() and time.monotonic() < deadline:
-            self.check_roles()
-            time.sleep(0.2)
-        made = self.generator.result(max(1.0, deadline - time.monotonic()))
-        say(f"generated: {json.dumps(made)}")
-        return made
+        self.start_roles(roles)
 
     def check_roles(self):
         for role in self.roles:
@@ -489,18 +569,10 @@ class Stage:
             used[role.role] = used.get(role.role, 0.0) + cpu
         return used
 
-    def account(self, *more):
-        """The books as they stand."""
-        return self.run_tool(
-            "account", "--plan", self.path("plan.json"), "--state", self.path("state"),
-            "--produced", self.path("produced.ledger"), "--received", self.path("received.ledger"),
-            *more, may_fail=True)
-
     def drain(self, stalled=90):
         """Waits until every expected message is in or nothing has come for `stalled` seconds, then
         a little longer, so that repeats are seen too."""
-        expected = self.run_tool("account", "--plan", self.path("plan.json"), "--produced",
-                                 self.path("produced.ledger"))["expected"]
+        expected = self.expected()
         say(f"drain: {expected} messages are due")
         last, since, self.cpu_used = -1, time.monotonic(), None
         while True:
@@ -520,10 +592,44 @@ class Stage:
             time.sleep(0.25 if accepted < expected else 1)
         self.cpu_used = self.cpu_used or self.measure_to()
 
+    def drain_books(self, stalled=90):
+        """Waits until every expected message is delivered or a letter, and no more comes, or until
+        nothing changes for `stalled` seconds. Unlike drain() it looks at the letters too."""
+        last, since, quiet_since, accepted = None, time.monotonic(), time.monotonic(), -1
+        while True:
+            self.check_roles()
+            now = time.monotonic()
+            heard = self.received()["accepted"]
+            if heard != accepted:
+                accepted, quiet_since = heard, now
+            self.letters()
+            account = self.account("--dead-letters", self.path("letters"))
+            if account["lost"] != last:
+                say(f"drain: {account['lost']} messages are due")
+                last, since = account["lost"], now
+            if last == 0 and now - quiet_since > 3:
+                break
+            if now - max(since, quiet_since) > stalled:
+                say(f"drain: {last} are due after {stalled} s without any")
+                break
+            time.sleep(1)
+        self.cpu_used = self.measure_to()
+        return account
+
+    def memory_limit_mb(self):
+        """memory.limit of the roles; None when the binary has none."""
+        reference = self.postrider_run("config", "reference")
+        found = re.search(r"^\| `memory.limit` \| `(\d+)([KMGT]?B)`", reference, re.M)
+        size = self.env.get("POSTRIDER_MEMORY__LIMIT") or (found and "".join(found.groups()))
+        found = re.fullmatch(r"(\d+)([KMGT]?B)", size or "")
+        if not found:
+            return None
+        unit = {"B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+        return round(int(found.group(1)) * unit[found.group(2)] / 1e6)
+
     def settle(self, no_repeats=False, latency_skip_seconds=0):
         """Stops the roles in order, then the receiver, and does the accounts."""
-        letters = self.run_tool("letters", "--state", self.path("state"), "--api", self.api,
-                                "--out", self.path("letters"))
+        letters = self.letters()
         for role in self.roles:
             role.sample()
         for role in list(self.roles):
@@ -547,7 +653,7 @@ class Stage:
             "lost": account["lost"],
             "duplicated": account["repeats"],
             "foreign": account["foreign"],
-            "dead_letters": letters["letters"],
+            "dead_letters": letters,
             "signatures_bad": received["signatures_bad"],
             "contents_bad": received["contents_bad"],
             "envelopes_bad": received["envelopes_bad"],

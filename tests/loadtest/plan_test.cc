@@ -208,6 +208,30 @@ TEST(PlanTest, NamesThingsAsTheWireSpellsThem) {
   EXPECT_THAT(plan->TypePatterns(subscription), ElementsAre("*"));
 }
 
+TEST(PlanTest, MixesModesAndTellsItsTenantsFromAnotherPlans) {
+  PlanOptions options = SmallOptions();
+  EXPECT_FALSE(Plan::Build(options)->Streams(0));
+  options.mode = "streaming";
+  EXPECT_TRUE(Plan::Build(options)->Streams(1));
+  options.mode = "mixed";
+  options.tenant_prefix = "other";
+  const auto plan = Plan::Build(options);
+  ASSERT_TRUE(plan.ok());
+  EXPECT_TRUE(plan->Streams(0));
+  EXPECT_FALSE(plan->Streams(1));
+  EXPECT_EQ(plan->TenantName(42), "other00042");
+}
+
+TEST(PlanTest, CanHaveTheBroadSubscriptionsOnly) {
+  PlanOptions options = SmallOptions();
+  options.endpoints = 3 * options.large_customers;
+  options.subscriptions = 0;
+  const auto plan = Plan::Build(options);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->subscriptions().size(), options.large_customers * 5);
+  EXPECT_NEAR(plan->Expect(1, 20000).fan_out, options.fan_out, 0.3);
+}
+
 TEST(EventSourceTest, MakesPayloadsOfTheSizeAskedForThatProveThemselves) {
   const auto plan = Plan::Build(SmallOptions());
   ASSERT_TRUE(plan.ok());
