@@ -41,6 +41,8 @@ LAYERS = {
                    "dlq", "dlq/letters", "dlq/reports"],
     "loadtest": ["core/base"],
 }
+# Above all folders: the command line, a file for each of its larger commands.
+COMMAND = re.compile(r"(main\.cc|\w+_command\.(h|cc))$")
 # What plays the outside world or tests from within may use any library.
 FREE_OF_LIBRARY_RULES = ("loadtest/", "tests/")
 
@@ -150,7 +152,7 @@ class Checker:
             lines = without_comments(file.read()).split("\n")
         header = path.endswith(".h")
         face = header and not internal_owner(path) and not path.startswith("tests/")
-        if folder_of(path) is None and not path.startswith("tests/") and path != "main.cc":
+        if folder_of(path) is None and not path.startswith("tests/") and not COMMAND.match(path):
             self.fault(path, 1, "stands in no folder that the layers know")
         if header and not any(PRAGMA_ONCE.match(line) for line in lines):
             self.fault(path, 1, "a header has #pragma once")
@@ -162,8 +164,8 @@ class Checker:
                 self.check_include(path, number, face, match.group(1) == '"', match.group(2))
 
     def check_include(self, path, number, face, quoted, target):
-        ours = os.path.isfile(os.path.join(self.root, target)) or target.startswith(
-            tuple(top + "/" for top in TOP_FOLDERS))
+        ours = (os.path.isfile(os.path.join(self.root, target)) or COMMAND.match(target)
+                or target.startswith(tuple(top + "/" for top in TOP_FOLDERS)))
         if ours:
             self.check_own_include(path, number, target)
             return
@@ -182,6 +184,8 @@ class Checker:
             return
         self.check_internal(path, path, number, target)
         mine, other = folder_of(path), folder_of(target)
+        if mine is not None and COMMAND.match(target):
+            self.fault(path, number, "nothing includes the command line: " + target)
         if mine is None or other is None or mine == other:
             return
         if other not in LAYERS[mine]:
@@ -277,6 +281,11 @@ class RulesTest(unittest.TestCase):
 
     def test_main_includes_every_face(self):
         self.good("main.cc", self.include("delivery/a.h", "api/b.h") + "#include <CLI/CLI.hpp>\n")
+
+        self.good("a_command.cc", self.include("delivery/a.h", "api/b.h"))
+        self.bad("a_command.cc", "#include <CLI/CLI.hpp>\n", "a_command.cc:1", "only")
+        self.bad("delivery/a.cc", self.include("a_command.h"), "delivery/a.cc:1", "command line")
+        self.bad("other.cc", "\n", "other.cc:1", "no folder")
 
     def test_each_library_has_its_home(self):
         for home, target in [("core/base/internal", "spdlog/spdlog.h"),
