@@ -95,8 +95,8 @@ class KeyedProcessFunction {
   virtual void OnRoom(TaskContext& ctx) = 0;
   // MayAct() has become true (again), at the first start too.
   virtual void OnResume(TaskContext& ctx) = 0;
-  // The shard has reached its bounds, told again each second while it is full; the function may give
-  // up records by its own rules.
+  // The shard has reached its bounds, told again each second while it is full; the function may
+  // give up records by its own rules.
   virtual void OnPressure(TaskContext& ctx) = 0;
   // kHandover: the partition is to be given back; start nothing, MayAct() is false. If it comes
   // straight back, OnResume() follows. kShutdown: the process stops for good; open work should be
@@ -137,8 +137,8 @@ class ShardProgram {
 class ResultSink {
  public:
   virtual ~ResultSink() = default;
-  // Bounded: when there is no room for a minute the result is dropped and counted, and the new owner
-  // waits until the operation's deadline.
+  // Bounded: when there is no room for a minute the result is dropped and counted, and the new
+  // owner waits until the operation's deadline.
   virtual void Append(const TopicPartition& tp, const OperationResult& result) = 0;
 };
 

@@ -32,6 +32,7 @@ uint64_t TrueSeed() {
 struct SharedStatus {
   std::atomic<bool> assigned{false};
   std::atomic<int64_t> tasks_running{0};
+  std::atomic<int64_t> tasks_restoring{0};
   std::atomic<int64_t> tasks_failed{0};
   std::atomic<bool> reachable{true};
   std::atomic<int64_t> oldest_commit{0};
@@ -75,6 +76,7 @@ class JobImpl final : public Job {
       ++all.shards;
       all.shards_assigned += runner->status.assigned.load() ? 1 : 0;
       all.tasks_running += runner->status.tasks_running.load();
+      all.tasks_restoring += runner->status.tasks_restoring.load();
       all.tasks_failed += runner->status.tasks_failed.load();
       all.log_reachable = all.log_reachable && runner->status.reachable.load();
       all.oldest_commit =
@@ -170,6 +172,7 @@ void JobImpl::KeepStatus(Runner& runner) {
   const JobStatus status = runner.shard->status();
   runner.status.assigned.store(status.shards_assigned > 0);
   runner.status.tasks_running.store(status.tasks_running);
+  runner.status.tasks_restoring.store(status.tasks_restoring);
   runner.status.tasks_failed.store(status.tasks_failed);
   runner.status.reachable.store(status.log_reachable);
   runner.status.oldest_commit.store(status.oldest_commit.time_since_epoch().count());
@@ -184,6 +187,11 @@ absl::StatusOr<std::unique_ptr<Job>> Job::Start(Log& log, const Clock& clock, Me
   if (options.shards < 1 || options.shards > 64) {
     return absl::InvalidArgumentError(
         absl::StrCat("job ", options.name, ": shards = ", options.shards, ", must be 1 to 64"));
+  }
+  if (!options.changelogs.empty() &&
+      options.changelogs.front().restore != ChangelogOptions::Restore::kFirst) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job ", options.name, ": its first changelog must be restored first"));
   }
   auto job = std::make_unique<JobImpl>(log, clock, metrics, options, std::move(factory));
   if (absl::Status started = job->StartShards(); !started.ok()) return started;

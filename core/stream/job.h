@@ -10,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
 #include "core/stream/function.h"
@@ -57,8 +58,11 @@ struct JobOptions {
   // Once a minute the topic is trimmed to the committed watermark, but nothing that was appended
   // less than this ago. 0: never.
   std::chrono::milliseconds trim_safety{0};
-  // Of the tasks' durable state, in the order of TaskContext::state(). In-flight records are kept in
-  // the first one; without any, a handover names nothing.
+  // The lowest offset of a partition that trimming must leave, if any. Called on a shard's thread.
+  std::function<absl::optional<int64_t>(const TopicPartition&)> trim_limit;
+  // Of the tasks' durable state, in the order of TaskContext::state(). In-flight records are kept
+  // in the first one, which is restored first (else kInvalidArgument); without any, a handover
+  // names nothing.
   std::vector<ChangelogOptions> changelogs;
   // Tasks of a shard that restore beside records at the same time.
   int restores_max = 4;
@@ -72,6 +76,7 @@ struct JobStatus {
   // Have taken part in a rebalance and run, or know that there is no topic to read yet.
   int shards_assigned = 0;
   int64_t tasks_running = 0;
+  int64_t tasks_restoring = 0;  // assigned, and not running yet
   int64_t tasks_failed = 0;
   bool log_reachable = true;
   MonotonicTime oldest_commit;  // of the shard whose last acknowledged commit is the oldest
@@ -93,7 +98,9 @@ class Job {
   virtual void Post(std::function<void(ShardProgram&)> call) = 0;
   virtual JobStatus status() const = 0;
   // The two steps of a stop: refuse new work, drain (OnDrain, at most stop_wait_max), commit, leave
-  // the group; `done` runs on some thread when all shards are through. StopHard() gives up waiting.
+  // the group. With durable state the partitions are given back first, as in a rebalance, and what
+  // is in flight is awaited afterwards. `done` runs on some thread when all shards are through.
+  // StopHard() gives up waiting.
   virtual void Stop(std::function<void()> done) = 0;
   virtual void StopHard() = 0;
 };

@@ -15,9 +15,12 @@
 #include "core/base/random.h"
 #include "core/base/status_macros.h"
 #include "core/stream/hole_map.h"
+#include "core/stream/internal/load_ratios.h"
+#include "core/stream/internal/restorer.h"
 #include "core/stream/internal/result_log.h"
 #include "core/stream/internal/shard_metrics.h"
 #include "core/stream/internal/task.h"
+#include "core/stream/internal/trimmer.h"
 
 namespace postrider {
 namespace {
@@ -39,6 +42,10 @@ constexpr seconds kHeldPollInterval{1};
 constexpr seconds kLeaseRenewal{1};
 constexpr seconds kFinalCommitWait{1};
 constexpr seconds kLeaveWait{5};
+// Tasks that are restored begin to be read together: each beginning interrupts all fetching. When
+// nothing is read yet, the first beginning waits for all of them, but not for long.
+constexpr milliseconds kBeginTogether{20};
+constexpr milliseconds kFirstBeginWait{300};
 constexpr milliseconds kRetryFirst{100};
 constexpr seconds kClaimRetryMax{5};
 constexpr seconds kReopenMax{30};
@@ -77,7 +84,10 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
         index_(index),
         writer_(MakeWriter(seed)),
         siblings_(siblings),
-        metrics_(internal::MakeShardMetrics(metrics, options.name, index)) {}
+        metrics_(internal::MakeShardMetrics(metrics, options.name, index)),
+        load_(loop),
+        trimmer_(log, loop, options.trim_safety, options.trim_limit, metrics_.trims_failed),
+        restorer_(log, loop, options.restores_max, options.restore_prefetch_bytes, metrics_) {}
   ~ShardImpl() override;
 
   absl::Status Start(ShardProgramFactory& factory);
@@ -104,7 +114,8 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   EventLoop& loop() override { return loop_; }
   LogProducer& producer() override { return *producer_; }
   bool ShardMayAct() const override {
-    return phase_ == Phase::kRunning && !fenced_ && Now() < consumer_->LeaseUntil();
+    return phase_ == Phase::kRunning && !fenced_ && !(stopping_ && durable()) &&
+           Now() < consumer_->LeaseUntil();
   }
   bool TimersRun() const override { return phase_ == Phase::kRunning && !stopping_; }
   bool UnderPressure() const override { return full_; }
@@ -114,10 +125,14 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
     tracked_ += tracked;
   }
   void TaskWants() override { wants_ = true; }
+  const std::vector<ChangelogOptions>& changelogs() const override { return options_.changelogs; }
+  internal::Restorer& restorer() override { return restorer_; }
+  internal::ShardMetrics& metrics() override { return metrics_; }
+  void TaskRestored(Task& task) override;
 
  private:
-  enum class Phase { kIdle, kClaiming, kRunning, kDraining, kReleased, kStopped };
-  enum class Drain { kNone, kResults, kFinalCommit };
+  enum class Phase { kIdle, kClaiming, kRunning, kDraining, kReleased, kLingering, kStopped };
+  enum class Drain { kNone, kResults, kRecords, kFinalCommit };
   struct TopicKey {
     absl::string_view topic;  // the task's own
     int32_t partition;
@@ -141,6 +156,9 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   };
 
   MonotonicTime Now() const { return loop_.clock().Now(); }
+  bool durable() const { return !options_.changelogs.empty(); }
+  // The group is left: the consumer is not used any more.
+  bool Gone() const { return phase_ == Phase::kLingering || phase_ == Phase::kStopped; }
   int64_t WallMillis() const { return MillisSinceEpoch(loop_.clock().Wall()); }
   Task* Find(absl::string_view topic, int32_t partition);
   Task* Find(const TopicPartition& tp) { return Find(tp.topic, tp.partition); }
@@ -151,7 +169,11 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   void SendClaim();
   void ClaimAnswered();
   void BeginReading();
+  void BeginDeferred();
+  void ReadRestored();
+  bool AnyRestoring() const;
   void OpenTask(Task& task);
+  void BeginAnew(Task& task, int64_t offset);
   void LocateFresh(Task& task, int64_t offset);
   void ResumeTasks();
 
@@ -178,8 +200,11 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   void BeginDrain(Drain step, MonotonicTime deadline);
   void AdvanceDrain();
   void FinishDrain();
+  void TellGivenBack();
   void GiveBack();
   void BeginLeave();
+  void Linger();
+  void AdvanceLinger();
   void Finish();
 
   // Failures.
@@ -189,8 +214,8 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
 
   void Tick();
   void EverySecond(MonotonicTime now);
+  void ReportTasks();
   void Trim(MonotonicTime now);
-  void TrimTask(Task& task, MonotonicTime now);
   void TurnEnd();
 
   Log& log_;
@@ -200,6 +225,9 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   const IdBytes writer_;
   ShardSiblings* const siblings_;
   internal::ShardMetrics metrics_;
+  internal::LoadRatios load_;
+  internal::Trimmer trimmer_;
+  internal::Restorer restorer_;
   // Callbacks that may come after the shard hold it weakly.
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
 
@@ -221,6 +249,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   bool acting_ = false;  // ShardMayAct() at the end of the last turn
   int64_t assignment_ = 0;
   bool fresh_located_ = false;
+  bool begin_deferred_ = false;  // Start() waits for what is being restored
   int claim_failures_ = 0;
 
   absl::optional<Outstanding> outstanding_;
@@ -239,23 +268,23 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   Drain drain_ = Drain::kNone;
   MonotonicTime drain_deadline_;
   bool final_sent_ = false;
+  bool give_back_due_ = false;  // OnGivenBack() is to be told
   bool stopping_ = false;
   bool leaving_ = false;
+  MonotonicTime linger_until_;
   std::function<void()> stopped_;
 
   TimerId tick_ = 0;
   TimerId read_timer_ = 0;
   TimerId claim_timer_ = 0;
+  TimerId begin_timer_ = 0;
+  TimerId linger_timer_ = 0;
   TimerId drain_timer_ = 0;
   TimerId leave_timer_ = 0;
   TimerId done_timer_ = 0;
 
   MonotonicTime last_second_;
   MonotonicTime last_trim_;
-  Duration last_busy_{0};
-  Duration last_idle_{0};
-  MonotonicTime full_since_;
-  Duration full_time_{0};
 };
 
 // ---- Life ----
@@ -280,8 +309,8 @@ absl::Status ShardImpl::Start(ShardProgramFactory& factory) {
 }
 
 ShardImpl::~ShardImpl() {
-  for (const TimerId timer :
-       {tick_, read_timer_, claim_timer_, drain_timer_, leave_timer_, done_timer_}) {
+  for (const TimerId timer : {tick_, read_timer_, claim_timer_, begin_timer_, linger_timer_,
+                              drain_timer_, leave_timer_, done_timer_}) {
     loop_.CancelTimer(timer);
   }
   loop_.SetTurnEnd(nullptr);
@@ -294,7 +323,7 @@ ShardImpl::~ShardImpl() {
 
 void ShardImpl::Tick() {
   tick_ = 0;
-  if (phase_ == Phase::kStopped) return;
+  if (Gone()) return;
   const MonotonicTime now = Now();
   // A log may not be able to look for answers without taking a record: so it is asked only when one
   // is awaited, else for rebalances.
@@ -305,7 +334,8 @@ void ShardImpl::Tick() {
   } else if (poll_is_due) {
     Read();
   }
-  if (phase_ == Phase::kStopped) return;
+  if (Gone()) return;
+  for (auto& [tp, task] : tasks_) task->RetryWrites();
   if (!Holding() || now - last_commit_issued_ >= options_.commit_interval) MaybeCommit();
   if (now - last_second_ >= seconds(1)) EverySecond(now);
   const Duration interval =
@@ -315,7 +345,12 @@ void ShardImpl::Tick() {
 
 void ShardImpl::TurnEnd() {
   if (phase_ == Phase::kStopped) return;
+  if (phase_ == Phase::kLingering) {
+    program_->OnTurnEnd();
+    return AdvanceLinger();
+  }
   if (wants_) HandleFailures();
+  if (begin_deferred_ && !AnyRestoring()) BeginDeferred();
   AdvanceDrain();
   CheckPressure();
   if (fresh_located_) MaybeCommit();
@@ -341,6 +376,9 @@ JobStatus ShardImpl::status() const {
   status.shards_assigned = ever_ran_ || nothing_matches_ ? 1 : 0;
   for (const auto& [tp, task] : tasks_) {
     if (task->state() == TaskState::kRunning) ++status.tasks_running;
+    if (task->state() == TaskState::kRestoring || task->state() == TaskState::kCreated) {
+      ++status.tasks_restoring;
+    }
     if (task->state() == TaskState::kDegraded || task->state() == TaskState::kFailed) {
       ++status.tasks_failed;
     }
@@ -361,6 +399,8 @@ void ShardImpl::OnAssigned(Assignment assignment) {
   fenced_ = false;
   claim_failures_ = 0;
   drain_ = Drain::kNone;
+  give_back_due_ = false;
+  begin_deferred_ = false;
   phase_ = Phase::kClaiming;
   last_found_ = nullptr;
   index_of_tasks_.clear();
@@ -370,7 +410,8 @@ void ShardImpl::OnAssigned(Assignment assignment) {
   for (const AssignedPartition& partition : assignment.partitions) {
     std::unique_ptr<Task>& task = tasks_[partition.tp];
     const auto old = before.find(partition.tp);
-    if (old != before.end() && partition.committed && old->second->running() &&
+    if (old != before.end() && partition.committed &&
+        (old->second->running() || old->second->restoring()) &&
         old->second->IsOurs(*partition.committed)) {
       task = std::move(old->second);
       ++kept;
@@ -387,7 +428,11 @@ void ShardImpl::OnAssigned(Assignment assignment) {
                             task.get());
   }
   metrics_.tasks_kept.Add(static_cast<double>(kept));
-  before.clear();  // closes what did not stay
+  for (auto& [tp, task] : before) {
+    if (task == nullptr) continue;
+    task->Close(TaskState::kClosed, KeyedProcessFunction::CloseReason::kMoved);
+  }
+  before.clear();
   POSTRIDER_LOG(kInfo, "shard assigned", {"job", options_.name}, {"shard", index_},
                 {"partitions", tasks_.size()}, {"kept", kept});
   SendClaim();
@@ -466,12 +511,12 @@ void ShardImpl::BeginReading() {
   fresh_located_ = false;
   std::vector<StartPosition> positions;
   for (auto& [tp, task] : tasks_) {
+    task->reading = false;
     if (task->state() == TaskState::kFailed) continue;
     if (!task->located()) {
       positions.push_back({tp, task->fresh_start, 0});
       continue;
     }
-    positions.push_back({tp, StartPosition::At::kOffset, task->tracker().next_offset()});
     task->behind = false;
     if (task->state() == TaskState::kCreated) {
       OpenTask(*task);
@@ -479,14 +524,72 @@ void ShardImpl::BeginReading() {
       task->set_resume_wanted();
       task->ArmTimer();
     }
+    if (durable() && !task->running()) continue;  // later
+    task->reading = true;
+    positions.push_back({tp, StartPosition::At::kOffset, task->tracker().next_offset()});
   }
   wants_ = true;
+  begin_deferred_ = positions.empty() && AnyRestoring();
+  if (!begin_deferred_) return consumer_->Start(std::move(positions));
+  loop_.CancelTimer(begin_timer_);
+  begin_timer_ = loop_.CallAfter(kFirstBeginWait, [this] {
+    if (begin_deferred_) BeginDeferred();
+  });
+}
+
+bool ShardImpl::AnyRestoring() const {
+  return std::any_of(tasks_.begin(), tasks_.end(),
+                     [](const auto& entry) { return entry.second->restoring(); });
+}
+
+void ShardImpl::BeginDeferred() {
+  begin_deferred_ = false;
+  loop_.CancelTimer(begin_timer_);
+  std::vector<StartPosition> positions;
+  for (auto& [tp, task] : tasks_) {
+    if (!task->running()) continue;
+    task->reading = true;
+    positions.push_back({tp, StartPosition::At::kOffset, task->tracker().next_offset()});
+  }
   consumer_->Start(std::move(positions));
 }
 
+void ShardImpl::TaskRestored(Task&) {
+  // Else the next assignment begins with it, or all do together.
+  if (phase_ != Phase::kRunning || stopping_ || begin_deferred_) return;
+  loop_.CancelTimer(begin_timer_);
+  begin_timer_ = loop_.CallAfter(kBeginTogether, [this] { ReadRestored(); });
+}
+
+void ShardImpl::ReadRestored() {
+  if (phase_ != Phase::kRunning || stopping_ || begin_deferred_) return;
+  for (auto& [tp, task] : tasks_) {
+    if (task->reading || !task->running()) continue;
+    task->reading = true;
+    consumer_->Restart(tp, task->tracker().next_offset());
+  }
+}
+
 void ShardImpl::OpenTask(Task& task) {
-  const absl::Status opened = task.Open(program_->CreateFunction(task.partition()));
+  absl::Status opened = task.OpenState();
+  if (opened.ok()) opened = task.Open(program_->CreateFunction(task.partition()));
   if (!opened.ok()) Degrade(task, opened);
+}
+
+// From `offset`, with nothing of its memory. A task with durable state becomes another owner, so
+// that what it had written before cannot be taken for what it writes now: it is claimed first.
+void ShardImpl::BeginAnew(Task& task, int64_t offset) {
+  task.behind = false;
+  task.reading = false;
+  if (durable()) {
+    task.RaiseEpoch();
+    task.set_state(TaskState::kCreated);
+    task.claimed_in = 0;
+    fresh_located_ = true;
+    return;
+  }
+  OpenTask(task);
+  if (task.running()) consumer_->Restart(task.partition(), offset);
 }
 
 // Claimed with the next commit; until then its records are dropped, and read again afterwards.
@@ -535,15 +638,20 @@ void ShardImpl::SendCommit(const std::vector<Task*>& tasks) {
 void ShardImpl::OnCommitAnswer(int64_t number, std::vector<absl::Status> statuses) {
   if (!outstanding_ || outstanding_->number != number) return;
   const Outstanding answered = *std::exchange(outstanding_, absl::nullopt);
+  bool acknowledged = false;
   for (size_t i = 0; i < answered.commits.size(); ++i) {
     const SentCommit& sent = answered.commits[i];
     Task* task = Find(sent.tp);
     const absl::Status status =
         i < statuses.size() ? statuses[i] : absl::UnavailableError("no answer for the partition");
-    if (status.ok()) last_commit_acknowledged_ = answered.issued;
+    acknowledged = acknowledged || status.ok();
     if (task != nullptr && task->created_in == sent.created_in) {
       HandleCommitStatus(*task, sent, status);
     }
+  }
+  if (acknowledged) {
+    last_commit_acknowledged_ = answered.issued;
+    for (auto& [tp, task] : tasks_) task->OnCommitAcknowledged(answered.issued);
   }
   if (phase_ == Phase::kClaiming) ClaimAnswered();
   AdvanceDrain();
@@ -552,13 +660,16 @@ void ShardImpl::OnCommitAnswer(int64_t number, std::vector<absl::Status> statuse
 void ShardImpl::HandleCommitStatus(Task& task, const SentCommit& sent, const absl::Status& status) {
   if (status.ok()) {
     task.Acknowledged(sent.position, sent.version);
-    if (task.lives() != sent.lives) task.ForceDirty();
-    const bool first = task.claimed_in != assignment_;
+    const bool stands = task.lives() == sent.lives;
+    if (!stands) task.ForceDirty();
+    const bool first = stands && task.claimed_in != assignment_;
     if (first && (phase_ == Phase::kClaiming || phase_ == Phase::kRunning)) {
       task.claimed_in = assignment_;
     }
     if (first && phase_ == Phase::kRunning && task.state() == TaskState::kCreated) {
       OpenTask(task);
+      if (durable() && !task.running()) return;  // read when it is restored
+      task.reading = true;
       consumer_->Restart(task.partition(), task.tracker().watermark());
     }
     return;
@@ -591,7 +702,7 @@ void ShardImpl::ForgetOutstanding() {
 std::vector<Task*> ShardImpl::Uncommitted() {
   std::vector<Task*> tasks;
   for (auto& [tp, task] : tasks_) {
-    const bool changed = task->state() == TaskState::kRunning && task->dirty();
+    const bool changed = (task->running() || task->restoring()) && task->dirty();
     const bool fresh = task->state() == TaskState::kCreated && task->located();
     if (changed || fresh) tasks.push_back(task.get());
   }
@@ -608,7 +719,7 @@ void ShardImpl::MaybeCommit() {
   if (tasks.empty() && Now() - last_commit_issued_ >= kLeaseRenewal) {
     // The lease lives by commits: one that changes nothing will do.
     for (auto& [tp, task] : tasks_) {
-      if (task->state() != TaskState::kRunning) continue;
+      if (!task->running() && !task->restoring()) continue;
       tasks.push_back(task.get());
       break;
     }
@@ -626,10 +737,11 @@ size_t ShardImpl::ReadRoom() const {
 }
 
 void ShardImpl::Read() {
+  if (Gone()) return;
   last_poll_ = Now();
   size_t taken = 0;
   bool more = true;
-  while (more && taken < kRecordsPerTurn && !Holding() && phase_ != Phase::kStopped) {
+  while (more && taken < kRecordsPerTurn && !Holding() && !Gone()) {
     const size_t asked = ReadRoom();
     const size_t got = consumer_->Poll(asked);
     taken += got;
@@ -638,7 +750,7 @@ void ShardImpl::Read() {
   }
   UpdateWatch();
   loop_.CancelTimer(read_timer_);
-  if (more && !Holding() && phase_ != Phase::kStopped) {
+  if (more && !Holding() && !Gone()) {
     read_timer_ = loop_.CallAfter(Duration::zero(), [this] { Read(); });
   }
 }
@@ -693,7 +805,7 @@ void ShardImpl::OnOutOfRange(const TopicPartition& tp, int64_t log_start) {
     task->set_incarnation_ms(WallMillis());
     task->Locate(log_start, OffsetSet());
     task->ForceDirty();
-    OpenTask(*task);
+    return BeginAnew(*task, log_start);
   }
   consumer_->Restart(tp, log_start);
 }
@@ -717,7 +829,7 @@ void ShardImpl::TellOfPressure() {
 void ShardImpl::CheckPressure() {
   if (!full_ && AtLeast(1, 1)) {
     full_ = true;
-    full_since_ = Now();
+    load_.SetFull(true);
     TellOfPressure();
     return;
   }
@@ -727,7 +839,7 @@ void ShardImpl::CheckPressure() {
     return;
   }
   full_ = false;
-  full_time_ += Now() - full_since_;
+  load_.SetFull(false);
   for (auto& [tp, task] : tasks_) {
     if (!std::exchange(task->behind, false)) continue;
     if (phase_ == Phase::kRunning && task->running()) {
@@ -737,7 +849,7 @@ void ShardImpl::CheckPressure() {
 }
 
 void ShardImpl::UpdateWatch() {
-  if (phase_ == Phase::kStopped) return;
+  if (Gone()) return;
   const uint32_t wanted = Holding() ? kFdNone : kFdReadable;
   if (wanted == watched_) return;
   watched_ = wanted;
@@ -750,6 +862,7 @@ void ShardImpl::OnRevoked() {
   if (leaving_) return GiveBack();
   const bool ran = phase_ == Phase::kRunning;
   phase_ = Phase::kDraining;
+  begin_deferred_ = false;
   if (!ran) {
     // Nothing was begun; but the claim's answer is to be known.
     loop_.CancelTimer(claim_timer_);
@@ -757,8 +870,9 @@ void ShardImpl::OnRevoked() {
     return BeginDrain(Drain::kFinalCommit, Now() + kFinalCommitWait);
   }
   if (!stopping_) DrainTasks(KeyedProcessFunction::Drain::kHandover);
+  give_back_due_ = true;
   producer_->Flush();
-  if (drain_ == Drain::kFinalCommit) return AdvanceDrain();
+  if (drain_ == Drain::kRecords || drain_ == Drain::kFinalCommit) return AdvanceDrain();
   BeginDrain(Drain::kResults, Now() + options_.revoke_wait_max);
 }
 
@@ -768,6 +882,8 @@ void ShardImpl::OnLost() {
   const bool ran = phase_ == Phase::kRunning;
   fenced_ = true;
   drain_ = Drain::kNone;
+  give_back_due_ = false;
+  begin_deferred_ = false;
   phase_ = Phase::kDraining;
   if (ran && !stopping_) DrainTasks(KeyedProcessFunction::Drain::kHandover);
   ForgetOutstanding();
@@ -783,7 +899,7 @@ void ShardImpl::DrainTasks(KeyedProcessFunction::Drain kind) {
 }
 
 bool ShardImpl::Quiet() const {
-  if (producer_->pending() > 0 || results_->waiting() > 0 || program_->in_flight() > 0) return false;
+  if (producer_->pending() > 0) return false;
   return std::all_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
     Task& task = *entry.second;
     return !task.open() || task.function().in_flight() == 0;
@@ -801,8 +917,19 @@ void ShardImpl::BeginDrain(Drain step, MonotonicTime deadline) {
 void ShardImpl::AdvanceDrain() {
   if (drain_ == Drain::kResults) {
     if (Now() < drain_deadline_ && !Quiet()) return;
+    if (phase_ == Phase::kDraining || durable()) {
+      for (auto& [tp, task] : tasks_) task->NameOperations();
+      producer_->Flush();
+    }
+    return BeginDrain(Drain::kRecords, Now() + kFinalCommitWait);
+  }
+  if (drain_ == Drain::kRecords) {
+    const bool pending = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
+      return entry.second->HasPendingWrites();
+    });
+    if (Now() < drain_deadline_ && !fenced_ && pending) return;
     final_sent_ = false;
-    return BeginDrain(Drain::kFinalCommit, Now() + kFinalCommitWait);
+    drain_ = Drain::kFinalCommit;  // by the same deadline
   }
   if (drain_ != Drain::kFinalCommit) return;
   if (Now() < drain_deadline_ && !fenced_) {
@@ -810,15 +937,26 @@ void ShardImpl::AdvanceDrain() {
     if (!final_sent_) {
       final_sent_ = true;
       const std::vector<Task*> tasks = Uncommitted();
-      if (!tasks.empty()) return SendCommit(tasks);
+      if (!tasks.empty()) SendCommit(tasks);
+      TellGivenBack();
+      if (outstanding_) return;
     }
   }
   FinishDrain();
 }
 
+// The last commit is on its way: what completes from now on is known to nobody else.
+void ShardImpl::TellGivenBack() {
+  if (!std::exchange(give_back_due_, false)) return;
+  for (auto& [tp, task] : tasks_) {
+    if (task->running()) task->function().OnGivenBack(*task);
+  }
+}
+
 void ShardImpl::FinishDrain() {
   drain_ = Drain::kNone;
   loop_.CancelTimer(drain_timer_);
+  TellGivenBack();
   if (phase_ == Phase::kDraining) return GiveBack();
   if (stopping_) BeginLeave();
 }
@@ -834,11 +972,15 @@ void ShardImpl::Stop(std::function<void()> done) {
   POSTRIDER_CHECK(!stopping_);
   stopping_ = true;
   stopped_ = std::move(done);
+  linger_until_ = Now() + options_.stop_wait_max;
   switch (phase_) {
     case Phase::kRunning:
-      DrainTasks(KeyedProcessFunction::Drain::kShutdown);
+      // With durable state others go on with what is open, and hear of the results that come in.
+      DrainTasks(durable() ? KeyedProcessFunction::Drain::kHandover
+                           : KeyedProcessFunction::Drain::kShutdown);
+      give_back_due_ = durable();
       producer_->Flush();
-      BeginDrain(Drain::kResults, Now() + options_.stop_wait_max);
+      BeginDrain(Drain::kResults, durable() ? Now() + options_.revoke_wait_max : linger_until_);
       break;
     case Phase::kDraining:
       break;  // leaves when it has given back
@@ -849,22 +991,40 @@ void ShardImpl::Stop(std::function<void()> done) {
 }
 
 void ShardImpl::BeginLeave() {
-  if (leaving_ || phase_ == Phase::kStopped) return;
+  if (leaving_ || Gone()) return;
   leaving_ = true;
   leave_timer_ = loop_.CallAfter(kLeaveWait, [this] {
     POSTRIDER_LOG(kWarn, "the group did not let go in time", {"job", options_.name},
                   {"shard", index_});
-    Finish();
+    Linger();
   });
-  consumer_->Leave([this] { Finish(); });
+  consumer_->Leave([this] { Linger(); });
   UpdateWatch();
+}
+
+// The partitions are somebody else's. What is in flight ends here, and its results are appended for
+// those who own them now.
+void ShardImpl::Linger() {
+  if (Gone()) return;
+  loop_.CancelTimer(leave_timer_);
+  loop_.SetEvents(consumer_->wake_fd(), kFdNone);
+  if (!durable()) return Finish();
+  phase_ = Phase::kLingering;
+  for (auto& [tp, task] : tasks_) {
+    task->Close(TaskState::kClosed, KeyedProcessFunction::CloseReason::kMoved);
+  }
+  linger_timer_ = loop_.CallAt(std::max(linger_until_, Now()), [this] { Finish(); });
+}
+
+void ShardImpl::AdvanceLinger() {
+  if (program_->in_flight() > 0 || results_->waiting() > 0 || producer_->pending() > 0) return;
+  Finish();
 }
 
 void ShardImpl::Finish() {
   if (phase_ == Phase::kStopped) return;
   phase_ = Phase::kStopped;
-  loop_.CancelTimer(leave_timer_);
-  loop_.SetEvents(consumer_->wake_fd(), kFdNone);
+  loop_.CancelTimer(linger_timer_);
   for (auto& [tp, task] : tasks_) task->Close(TaskState::kClosed);
   done_timer_ = loop_.CallAfter(Duration::zero(), [this] {
     if (stopped_) std::exchange(stopped_, nullptr)();
@@ -906,88 +1066,64 @@ void ShardImpl::Reopen(Task& task) {
   const absl::optional<CommitMetadata> metadata =
       DecodeCommitMetadata(position.metadata, position.offset);
   POSTRIDER_CHECK(metadata.has_value());
-  task.Locate(position.offset, metadata->completed);
-  task.behind = false;
-  OpenTask(task);
-  if (task.running()) consumer_->Restart(task.partition(), position.offset);
+  const int64_t offset = position.offset;
+  task.Locate(offset, metadata->completed);
+  BeginAnew(task, offset);
 }
 
 // ---- Once a second ----
 
 void ShardImpl::EverySecond(MonotonicTime now) {
+  last_second_ = now;
   // What could not be given up when the shard filled up may be by now.
   if (full_) TellOfPressure();
-  const double elapsed = Seconds(now - last_second_);
-  last_second_ = now;
-  metrics_.busy_ratio.Set(Seconds(loop_.busy_time() - last_busy_) / elapsed);
-  metrics_.idle_ratio.Set(Seconds(loop_.idle_time() - last_idle_) / elapsed);
-  last_busy_ = loop_.busy_time();
-  last_idle_ = loop_.idle_time();
-  if (full_) {
-    full_time_ += now - full_since_;
-    full_since_ = now;
+  results_->Expire();
+  for (auto& [tp, task] : tasks_) task->Sweep();
+  const internal::LoadRatios::Ratios load = load_.Take();
+  metrics_.busy_ratio.Set(load.busy);
+  metrics_.pressured_ratio.Set(load.pressured);
+  metrics_.idle_ratio.Set(load.idle);
+  metrics_.restores_running.Set(static_cast<double>(restorer_.size()));
+  metrics_.pending_records.Set(static_cast<double>(pending_records_));
+  metrics_.pending_bytes.Set(static_cast<double>(pending_bytes_));
+  if (last_commit_acknowledged_ != MonotonicTime()) {
+    metrics_.commit_age_seconds.Set(Seconds(now - last_commit_acknowledged_));
   }
-  metrics_.pressured_ratio.Set(Seconds(std::exchange(full_time_, Duration::zero())) / elapsed);
+  ReportTasks();
+  largest_record_ = std::max<int64_t>(1, largest_record_ / 2);
+  if (options_.trim_safety > milliseconds::zero() && now - last_trim_ >= kTrimInterval) Trim(now);
+}
 
-  int64_t created = 0;
-  int64_t running = 0;
-  int64_t degraded = 0;
-  int64_t failed = 0;
+void ShardImpl::ReportTasks() {
+  std::map<TaskState, int64_t> states;
   int64_t holes = 0;
   int64_t forgotten = 0;
   absl::optional<WallTime> oldest;
   for (auto& [tp, task] : tasks_) {
-    created += task->state() == TaskState::kCreated ? 1 : 0;
-    running += task->state() == TaskState::kRunning ? 1 : 0;
-    degraded += task->state() == TaskState::kDegraded ? 1 : 0;
-    failed += task->state() == TaskState::kFailed ? 1 : 0;
+    ++states[task->state()];
     if (!task->located()) continue;
     holes += task->tracker().holes();
     forgotten += task->forgotten;
     const absl::optional<WallTime> pending = task->OldestPending();
     if (pending && (!oldest || *pending < *oldest)) oldest = pending;
   }
-  metrics_.tasks_created.Set(static_cast<double>(created));
-  metrics_.tasks_running.Set(static_cast<double>(running));
-  metrics_.tasks_degraded.Set(static_cast<double>(degraded));
-  metrics_.tasks_failed.Set(static_cast<double>(failed));
+  metrics_.tasks_created.Set(static_cast<double>(states[TaskState::kCreated]));
+  metrics_.tasks_restoring.Set(static_cast<double>(states[TaskState::kRestoring]));
+  metrics_.tasks_running.Set(static_cast<double>(states[TaskState::kRunning]));
+  metrics_.tasks_degraded.Set(static_cast<double>(states[TaskState::kDegraded]));
+  metrics_.tasks_failed.Set(static_cast<double>(states[TaskState::kFailed]));
   metrics_.holes.Set(static_cast<double>(holes));
   metrics_.holes_forgotten.Set(static_cast<double>(forgotten));
-  metrics_.pending_records.Set(static_cast<double>(pending_records_));
-  metrics_.pending_bytes.Set(static_cast<double>(pending_bytes_));
   metrics_.watermark_age_seconds.Set(oldest ? std::max(0.0, Seconds(loop_.clock().Wall() - *oldest))
                                             : 0);
-  if (last_commit_acknowledged_ != MonotonicTime()) {
-    metrics_.commit_age_seconds.Set(Seconds(now - last_commit_acknowledged_));
-  }
-  largest_record_ = std::max<int64_t>(1, largest_record_ / 2);
-  if (options_.trim_safety > milliseconds::zero() && now - last_trim_ >= kTrimInterval) Trim(now);
 }
 
 void ShardImpl::Trim(MonotonicTime now) {
   last_trim_ = now;
   if (phase_ != Phase::kRunning || fenced_) return;
   for (auto& [tp, task] : tasks_) {
-    if (task->acknowledged()) TrimTask(*task, now);
+    if (task->acknowledged()) trimmer_.Trim(tp, task->acknowledged()->offset);
   }
-}
-
-// To the newest watermark that was committed at least trim_safety ago.
-void ShardImpl::TrimTask(Task& task, MonotonicTime now) {
-  auto& samples = task.trim_samples;
-  samples.emplace_back(now, task.acknowledged()->offset);
-  while (samples.size() > 1 && now - samples[1].first >= options_.trim_safety) samples.pop_front();
-  const auto [time, offset] = samples.front();
-  if (now - time < options_.trim_safety || offset <= task.trimmed_to) return;
-  task.trimmed_to = offset;
-  log_.Trim(
-      loop_, task.partition(), offset,
-      [this, alive = std::weak_ptr<const int>(alive_),
-       name = task.partition().ToString()](absl::Status status) {
-        if (status.ok() || alive.expired()) return;
-        metrics_.trims_failed.Increment();
-        POSTRIDER_LOG(kWarn, "trim failed", {"partition", name}, {"status", status.ToString()});
-      });
 }
 
 }  // namespace

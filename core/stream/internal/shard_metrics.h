@@ -9,6 +9,7 @@ namespace postrider::internal {
 // Everything that one shard measures; labels are the job and the shard's number.
 struct ShardMetrics {
   Gauge& tasks_created;
+  Gauge& tasks_restoring;
   Gauge& tasks_running;
   Gauge& tasks_degraded;
   Gauge& tasks_failed;
@@ -36,6 +37,12 @@ struct ShardMetrics {
   Counter& below_log_start;
   Counter& above_log_end;
   Counter& trims_failed;
+  Gauge& restores_running;
+  Counter& restores;
+  Counter& restore_seconds;
+  Counter& restore_records;
+  Counter& restores_failed;
+  Counter& operations_inherited;
   Counter& results_appended;
   Counter& results_dropped;
   Counter& results_received;

@@ -2,14 +2,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "core/stream/operation.h"
 
 namespace postrider::internal {
 namespace {
 constexpr std::chrono::milliseconds kTimestampStep{100};
+// Values whose time has passed that one call removes.
+constexpr size_t kSweepMax = 1'000;
 }  // namespace
 
 Task::Task(TaskHost& host, TopicPartition tp, uint64_t epoch, int64_t incarnation_ms)
@@ -28,30 +34,120 @@ void Task::Locate(int64_t watermark, const OffsetSet& completed_above) {
   timestamps_.clear();
 }
 
-absl::Status Task::Open(std::unique_ptr<KeyedProcessFunction> function) {
-  POSTRIDER_CHECK(!open() && located());
-  function_ = std::move(function);
-  life_ = std::make_shared<const Life>();
+absl::Status Task::OpenState() {
+  POSTRIDER_CHECK(!open() && parts_.empty() && located());
   failure_.reset();
   refused_ = false;
+  const std::vector<ChangelogOptions>& changelogs = host_.changelogs();
+  for (size_t i = 0; i < changelogs.size(); ++i) {
+    ASSIGN_OR_RETURN(std::unique_ptr<ChangelogPart> part,
+                     ChangelogPart::Open(host_.producer(), clock(), changelogs[i], i, tp_.partition,
+                                         epoch_, *this));
+    parts_.push_back(std::move(part));
+  }
+  if (!parts_.empty()) in_flight_.emplace(parts_.front()->backend(), clock());
+  return absl::OkStatus();
+}
+
+absl::Status Task::Open(std::unique_ptr<KeyedProcessFunction> function) {
+  POSTRIDER_CHECK(!open());
+  function_ = std::move(function);
+  life_ = std::make_shared<const Life>();
   resume_wanted_ = true;
   opened_at = clock().Now();
-  state_ = TaskState::kRunning;
+  state_ = parts_.empty() ? TaskState::kRunning : TaskState::kRestoring;
   absl::Status opened = function_->Open(*this);
   if (opened.ok()) host_.TaskWants();
   return opened;
 }
 
+// What is restored beside records waits until the task runs, so that functions hear of it last.
+void Task::OnPartMarked(ChangelogPart& part) {
+  if (failure_) return;
+  if (part.when() == ChangelogOptions::Restore::kFirst || state_ == TaskState::kRunning) {
+    host_.restorer().Add(part);
+  }
+}
+
+void Task::OnPartRestored(ChangelogPart& part) {
+  if (failure_) return;
+  if (state_ == TaskState::kRunning) return function_->OnRestored(*this, part.index());
+  const bool complete = std::all_of(parts_.begin(), parts_.end(), [](const auto& each) {
+    return each->restored() || each->when() != ChangelogOptions::Restore::kFirst;
+  });
+  if (complete) BeginRunning();
+}
+
+void Task::BeginRunning() {
+  absl::StatusOr<std::vector<Operation>> inherited = in_flight_->Inherited();
+  if (!inherited.ok()) return Fail(inherited.status());
+  for (const auto& part : parts_) {
+    if (part->restored()) function_->OnRestored(*this, part->index());
+    if (failure_) return;
+  }
+  if (!inherited->empty()) {
+    host_.metrics().operations_inherited.Add(static_cast<double>(inherited->size()));
+    function_->OnInherited(*this, *std::move(inherited));
+    if (failure_) return;
+  }
+  state_ = TaskState::kRunning;
+  resume_wanted_ = true;
+  ArmTimer();
+  for (const auto& part : parts_) {
+    if (part->when() == ChangelogOptions::Restore::kBeside && part->marker()) {
+      host_.restorer().Add(*part);
+    }
+  }
+  host_.TaskRestored(*this);
+  host_.TaskWants();
+}
+
+void Task::OnPartRoom() {
+  if (open() && !failure_) function_->OnRoom(*this);
+}
+
+void Task::RetryWrites() {
+  for (const auto& part : parts_) part->Retry();
+}
+
+void Task::Sweep() {
+  for (const auto& part : parts_) part->backend().Sweep(clock().Wall(), kSweepMax);
+}
+
+void Task::OnCommitAcknowledged(MonotonicTime issued) {
+  for (const auto& part : parts_) part->OnCommitAcknowledged(issued);
+}
+
+void Task::NameOperations() {
+  if (!in_flight_ || !running()) return;
+  if (!in_flight_->Write(function_->Operations())) {
+    POSTRIDER_LOG(kWarn, "no room to name what is in flight: it may be repeated",
+                  {"partition", tp_.ToString()});
+  }
+}
+
+bool Task::HasPendingWrites() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const auto& part) { return part->pending() > 0; });
+}
+
 void Task::Close(TaskState state, KeyedProcessFunction::CloseReason reason) {
   state_ = state;
   failure_.reset();
-  if (!open()) return;
+  for (const auto& part : parts_) host_.restorer().Remove(*part);
+  if (!open()) {
+    in_flight_.reset();
+    parts_.clear();
+    return;
+  }
   life_.reset();
   DisarmTimer();
   timers_.Clear();
   timestamps_.clear();
   function_->Close(*this, reason);
   function_.reset();
+  in_flight_.reset();
+  parts_.clear();
   Report();
 }
 
@@ -60,16 +156,43 @@ bool Task::OnRecord(const LogRecord& record) {
     case CompletionTracker::Admission::kNew:
       NoteTimestamp(record.offset, record.timestamp);
       Report();
-      function_->OnElement(*this, record);
+      if (IsResult(record)) {
+        OnResultRecord(record);
+      } else {
+        function_->OnElement(*this, record);
+      }
       return true;
     case CompletionTracker::Admission::kCompleted:
       Report();
-      function_->OnSkipped(*this, record);
+      if (!IsResult(record)) function_->OnSkipped(*this, record);
       return false;
     case CompletionTracker::Admission::kStale:
       return false;
   }
   return false;
+}
+
+// Only topics of our own carry results: elsewhere the header is a stranger's.
+bool Task::IsResult(const LogRecord& record) const {
+  return !parts_.empty() && record.Header(kResultHeader).data() != nullptr;
+}
+
+// One that cannot be read costs the wait for the operation's deadline, and a repeat.
+void Task::OnResultRecord(const LogRecord& record) {
+  const absl::StatusOr<OperationResult> result = DecodeOperationResult(record.value);
+  if (result.ok()) {
+    host_.metrics().results_received.Increment();
+    function_->OnResult(*this, *result);
+  } else {
+    host_.metrics().results_unreadable.Increment();
+    POSTRIDER_LOG(kError, "a result record cannot be read", {"partition", tp_.ToString()},
+                  {"offset", record.offset}, {"status", result.status().ToString()});
+    if (absl::IsUnimplemented(result.status())) {
+      return Fail(absl::FailedPreconditionError(absl::StrCat(
+          "result record at offset ", record.offset, ": ", result.status().message())));
+    }
+  }
+  if (!failure_) Complete(record.offset);
 }
 
 void Task::OnPartitionEnd(int64_t next) { function_->OnPartitionEnd(*this, next); }
@@ -82,7 +205,8 @@ void Task::SkipTo(int64_t log_start) {
 void Task::OnRoomIfRefused() {
   if (!refused_ || !open() || failure_) return;
   refused_ = false;
-  function_->OnRoom(*this);
+  for (const auto& part : parts_) part->OnRoom();
+  if (!failure_) function_->OnRoom(*this);
 }
 
 void Task::ResumeIfWanted() {
@@ -176,9 +300,9 @@ bool Task::Emit(AppendRecord&& record, LogProducer::AppendDone&& done) {
   return false;
 }
 
-StateBackend& Task::state(size_t) {
-  POSTRIDER_CHECK(false);
-  std::abort();
+StateBackend& Task::state(size_t index) {
+  POSTRIDER_CHECK(index < parts_.size());
+  return parts_[index]->backend();
 }
 
 void Task::SetTimer(absl::string_view key, uint32_t tag, MonotonicTime time) {

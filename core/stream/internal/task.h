@@ -16,6 +16,10 @@
 #include "core/stream/completion_tracker.h"
 #include "core/stream/function.h"
 #include "core/stream/hole_map.h"
+#include "core/stream/internal/changelog_part.h"
+#include "core/stream/internal/in_flight_record.h"
+#include "core/stream/internal/restorer.h"
+#include "core/stream/internal/shard_metrics.h"
 #include "core/stream/internal/timers.h"
 #include "core/stream/job.h"
 #include "core/stream/log.h"
@@ -38,6 +42,12 @@ class TaskHost {
   virtual void AddPending(int64_t records, int64_t bytes, int64_t tracked) = 0;
   // The task has called Fail(), was refused by Emit(), or waits for OnResume().
   virtual void TaskWants() = 0;
+  // Of durable state; empty where the job has none.
+  virtual const std::vector<ChangelogOptions>& changelogs() const = 0;
+  virtual Restorer& restorer() = 0;
+  virtual ShardMetrics& metrics() = 0;
+  // It runs now: its records are to be read.
+  virtual void TaskRestored(Task& task) = 0;
 };
 
 // One partition's function with its tracker, timers and commits. What it does not do: decide when;
@@ -45,9 +55,11 @@ class TaskHost {
 //
 //   created --Open()--> running --Fail()--> degraded --Open()--> running
 //   created --no right to commit--> failed           any --Close()--> closed
+// With durable state:
+//   created --Open()--> restoring --what is restored first is there--> running
 //
 // Threads: its shard's. It does not move in memory.
-class Task final : public TaskContext {
+class Task final : public TaskContext, private PartOwner {
  public:
   // `epoch` and `incarnation_ms` are its own, already raised; the tracker starts at `watermark`.
   Task(TaskHost& host, TopicPartition tp, uint64_t epoch, int64_t incarnation_ms);
@@ -64,12 +76,15 @@ class Task final : public TaskContext {
   TaskState state() const { return state_; }
   void set_state(TaskState state) { state_ = state; }
 
+  // Makes its durable state, where the job has any, and begins to restore it; then comes Open().
+  absl::Status OpenState();
   absl::Status Open(std::unique_ptr<KeyedProcessFunction> function);
   // Ends the function's life: nothing of it is called afterwards. Its tracker stays.
-  void Close(TaskState state, KeyedProcessFunction::CloseReason reason =
-                                  KeyedProcessFunction::CloseReason::kEnded);
+  void Close(TaskState state,
+             KeyedProcessFunction::CloseReason reason = KeyedProcessFunction::CloseReason::kEnded);
   bool open() const { return function_ != nullptr; }
   bool running() const { return state_ == TaskState::kRunning && !failure_.has_value(); }
+  bool restoring() const { return state_ == TaskState::kRestoring && !failure_.has_value(); }
   KeyedProcessFunction& function() { return *function_; }
 
   // A record of the partition; false when it was skipped.
@@ -78,6 +93,15 @@ class Task final : public TaskContext {
   // Nothing below `log_start` comes any more.
   void SkipTo(int64_t log_start);
   void OnRoomIfRefused();
+  // Now and then: stores that were full may take more; values whose time has passed go.
+  void RetryWrites();
+  void Sweep();
+  // A commit of the shard that was issued then was acknowledged.
+  void OnCommitAcknowledged(MonotonicTime issued);
+  // The wait for results at a handover is over: names in the log what is still in flight.
+  void NameOperations();
+  // Writes of durable state that have no answer.
+  bool HasPendingWrites() const;
   void ResumeIfWanted();
   // After a stop of timers.
   void ArmTimer();
@@ -98,6 +122,8 @@ class Task final : public TaskContext {
   bool IsOurs(const CommittedPosition& position) const;
   const absl::optional<CommittedPosition>& acknowledged() const { return acknowledged_; }
   void ForceDirty() { acknowledged_version_ = ~uint64_t{0}; }
+  // The task is another owner from now on: it is to be claimed as one before it opens.
+  void RaiseEpoch() { ++epoch_; }
   void set_incarnation_ms(int64_t incarnation_ms) { incarnation_ms_ = incarnation_ms; }
 
   // The assignments that it was made in and last claimed in.
@@ -110,10 +136,8 @@ class Task final : public TaskContext {
   MonotonicTime opened_at;
   TimerId reopen_timer = 0;
   bool behind = false;    // records were passed over for want of room
+  bool reading = false;   // its partition is read, in this assignment
   int64_t forgotten = 0;  // by the last commit that was sent
-  // Trimming: what the watermark was when.
-  std::deque<std::pair<MonotonicTime, int64_t>> trim_samples;
-  int64_t trimmed_to = 0;
 
   // TaskContext.
   const Clock& clock() const override { return host_.loop().clock(); }
@@ -135,6 +159,16 @@ class Task final : public TaskContext {
   struct Life {};
   static constexpr size_t kUnansweredMax = 8;
 
+  // PartOwner.
+  void OnPartMarked(ChangelogPart& part) override;
+  void OnPartRestored(ChangelogPart& part) override;
+  void OnPartFailed(absl::Status why) override { Fail(std::move(why)); }
+  void OnPartRefused() override { refused_ = true; }
+  void OnPartRoom() override;
+
+  void BeginRunning();
+  bool IsResult(const LogRecord& record) const;
+  void OnResultRecord(const LogRecord& record);
   void FireTimers();
   void DisarmTimer();
   void NoteTimestamp(int64_t offset, WallTime timestamp);
@@ -143,11 +177,13 @@ class Task final : public TaskContext {
 
   TaskHost& host_;
   const TopicPartition tp_;
-  const uint64_t epoch_;
+  uint64_t epoch_;
   int64_t incarnation_ms_;
   TaskState state_ = TaskState::kCreated;
   absl::optional<CompletionTracker> tracker_;
   int lives_ = 0;
+  std::vector<std::unique_ptr<ChangelogPart>> parts_;
+  absl::optional<InFlightRecord> in_flight_;
   std::unique_ptr<KeyedProcessFunction> function_;
   std::shared_ptr<const Life> life_;
   absl::optional<absl::Status> failure_;
