@@ -24,8 +24,9 @@ constexpr uint8_t kVersion = 1;
 // The first byte of a record key.
 constexpr char kMarkerSpace = 0;
 constexpr char kEntrySpace = 1;
-constexpr char kFinishSpace = 2;  // the state's name and no epoch
+constexpr char kFinishSpace = 2;  // a version and a state's name
 constexpr size_t kEpochBytes = 8;
+constexpr size_t kFinishVersionBytes = 4;
 
 uint32_t Checksum(absl::string_view key, absl::string_view value) {
   uLong sum = crc32(0, reinterpret_cast<const Bytef*>(key.data()), static_cast<uInt>(key.size()));
@@ -55,11 +56,15 @@ std::string ChangelogRecordKey(absl::string_view identity, uint64_t epoch) {
 EncodedChangelogRecord FinishRecord(absl::string_view state_name, uint32_t version) {
   POSTRIDER_CHECK(!state_name.empty() && version > 0);
   EncodedChangelogRecord encoded;
-  encoded.key = kFinishSpace + std::string(state_name);
+  // The version is in the key, so that compaction keeps the highest whatever comes later.
+  encoded.key.push_back(kFinishSpace);
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    encoded.key.push_back(static_cast<char>(version >> shift));
+  }
+  encoded.key.append(state_name.data(), state_name.size());
   ByteWriter value;
   value.U8(kVersion);
   value.U8(static_cast<uint8_t>(ChangelogKind::kFinish));
-  value.U32(version);
   value.U32(Checksum(encoded.key, value.bytes()));
   encoded.value = value.Take();
   return encoded;
@@ -88,8 +93,11 @@ absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
   const bool marker = !key.empty() && key[0] == kMarkerSpace;
   const bool finish = !key.empty() && key[0] == kFinishSpace;
   if (finish) {
-    record.identity = std::string(key.substr(1));
-    if (record.identity.empty()) return Damaged("its key names no state");
+    if (key.size() <= 1 + kFinishVersionBytes) return Damaged("its key is too short");
+    for (const char byte : key.substr(1, kFinishVersionBytes)) {
+      record.version = (record.version << 8) | static_cast<uint8_t>(byte);
+    }
+    record.identity = std::string(key.substr(1 + kFinishVersionBytes));
   } else {
     if (key.size() < 1 + kEpochBytes) return Damaged("its key is too short");
     if (!marker && key[0] != kEntrySpace) return Damaged("its key is of no known kind");
@@ -130,12 +138,9 @@ absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
     case ChangelogKind::kMarker:
       if (!marker || !payload.empty()) break;
       return record;
-    case ChangelogKind::kFinish: {
-      ByteReader in(payload);
-      record.version = in.U32();
-      if (!finish || !in.done() || record.version == 0) break;
+    case ChangelogKind::kFinish:
+      if (!finish || !payload.empty() || record.version == 0) break;
       return record;
-    }
     case ChangelogKind::kErase:
       break;
   }

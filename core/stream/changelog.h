@@ -50,7 +50,7 @@ absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
                                                       absl::string_view value);
 
 // The record that finishes an upgrade: written into each partition by whoever says so, at any time
-// and as often as one likes; the highest version counts.
+// and as often as one likes; the highest version counts. CHECKed: a name, a version above 0.
 EncodedChangelogRecord FinishRecord(absl::string_view state_name, uint32_t version);
 
 // How many epochs' markers are kept; an owner erases the one that is so much older than its own.
