@@ -8,6 +8,22 @@ const std::vector<double> kLatencySeconds = {0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 
                                              1,     2,    5,    10,   30,  60,  300};
 }  // namespace
 
+absl::string_view ParkReasonName(ParkReason reason) {
+  switch (reason) {
+    case ParkReason::kFailed:
+      return "failed";
+    case ParkReason::kShare:
+      return "share";
+    case ParkReason::kAge:
+      return "age";
+    case ParkReason::kPressure:
+      return "pressure";
+    case ParkReason::kLongWait:
+      return "long_wait";
+  }
+  return "unknown";
+}
+
 DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
     : delivered(metrics.AddCounter("postrider_delivery_messages_delivered_total",
                                    "Messages that a receiver took.")),
@@ -32,11 +48,25 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
                                           "Requests that wait for their outcome.")),
       waiting_for_snapshot(
           metrics.AddGauge("postrider_delivery_endpoints_waiting_for_snapshot",
-                           "Endpoints whose messages are newer than the snapshot.")) {
+                           "Endpoints whose messages are newer than the snapshot.")),
+      drained(metrics.AddCounter("postrider_delivery_drained_total",
+                                 "Messages read back from the backlog to be sent.")),
+      backlog_messages(metrics.AddGauge("postrider_delivery_backlog_messages",
+                                        "Messages in the backlogs of this worker's key groups.")),
+      backlog_bytes(metrics.AddGauge("postrider_delivery_backlog_bytes",
+                                     "Bytes of the records of those messages.")),
+      results_passed_on(metrics.AddCounter(
+          "postrider_delivery_results_passed_on_total",
+          "Outcomes of requests whose key group had moved, passed on to its new owner.")) {
   for (int i = 0; i < kOutcomeKinds; ++i) {
     outcomes[static_cast<size_t>(i)] =
         &metrics.AddCounter("postrider_delivery_attempts_total", "Attempts by outcome.",
                             {{"outcome", OutcomeName(static_cast<OutcomeKind>(i))}});
+  }
+  for (int i = 0; i < kParkReasons; ++i) {
+    parked[static_cast<size_t>(i)] = &metrics.AddCounter(
+        "postrider_delivery_parked_total", "Messages made durable where they stand, by reason.",
+        {{"reason", ParkReasonName(static_cast<ParkReason>(i))}});
   }
   for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::DeadReason::kMisconfigured); ++i) {
     dead_letters[i] = &metrics.AddCounter(

@@ -1,13 +1,27 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 
+#include "absl/strings/string_view.h"
 #include "core/base/metrics.h"
 #include "delivery/outcome.h"
 #include "dlq/letters/dead_letter_record.h"
 #include "dlq/reports/report_record.h"
 
 namespace postrider::delivery {
+
+// Why a message was parked: made durable where it stands, so that the watermark passes it.
+enum class ParkReason : uint8_t {
+  kFailed,    // its batch was tried and failed
+  kShare,     // its endpoint holds its share of memory
+  kAge,       // it held the watermark for too long
+  kPressure,  // the shard is at its bounds
+  kLongWait,  // its open batch waits for long
+};
+inline constexpr int kParkReasons = 5;
+absl::string_view ParkReasonName(ParkReason reason);
 
 // The worker's metrics; shared by its shards.
 struct DeliveryMetrics {
@@ -21,9 +35,12 @@ struct DeliveryMetrics {
     return *refusals[static_cast<size_t>(reason)];
   }
 
+  Counter& CountParked(ParkReason reason) { return *parked[static_cast<size_t>(reason)]; }
+
   std::array<Counter*, kOutcomeKinds> outcomes{};
   std::array<Counter*, 16> dead_letters{};
   std::array<Counter*, 16> refusals{};
+  std::array<Counter*, kParkReasons> parked{};
   Counter& delivered;
   Counter& duplicates_dropped;
   Counter& undecodable;
@@ -33,6 +50,10 @@ struct DeliveryMetrics {
   Histogram& batch_messages;
   Gauge& requests_in_flight;
   Gauge& waiting_for_snapshot;
+  Counter& drained;
+  Gauge& backlog_messages;
+  Gauge& backlog_bytes;
+  Counter& results_passed_on;
 };
 
 }  // namespace postrider::delivery

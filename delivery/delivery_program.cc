@@ -8,6 +8,7 @@
 #include "core/base/check.h"
 #include "core/http/address_guard.h"
 #include "delivery/endpoint_function.h"
+#include "delivery/outcome.h"
 
 namespace postrider::delivery {
 
@@ -15,6 +16,7 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
                                  const DeliveryOptions& options, std::unique_ptr<HttpSink> sink,
                                  const KeyRing& keys, DeliveryMetrics& metrics, uint64_t seed)
     : loop_(environment.loop),
+      results_(environment.results),
       options_(options),
       sink_(std::move(sink)),
       keys_(keys),
@@ -25,6 +27,9 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
 // and its functions are gone.
 DeliveryProgram::~DeliveryProgram() {
   POSTRIDER_CHECK(functions_.empty());
+  // Nobody may be told any more.
+  metrics_.requests_in_flight.Add(-static_cast<double>(moved_.size()));
+  moved_.clear();
   sink_->AbortAll();
   while (sink_->in_flight() > 0) loop_.RunOnce(Duration::zero());
 }
@@ -73,6 +78,32 @@ void DeliveryProgram::Forget(EndpointFunction* function) {
   line_.erase(std::remove_if(line_.begin(), line_.end(),
                              [function](const auto& entry) { return entry.first == function; }),
               line_.end());
+}
+
+void DeliveryProgram::TakeOver(uint64_t flight, MovedFlight moved) {
+  moved_.emplace(flight, std::move(moved));
+}
+
+void DeliveryProgram::OnMovedResult(uint64_t flight, const HttpResult& result) {
+  auto found = moved_.extract(flight);
+  // Its function ended it, and wants no result.
+  if (found.empty()) return;
+  metrics_.requests_in_flight.Add(-1);
+  PassOn(found.mapped(), result);
+}
+
+void DeliveryProgram::PassOn(const MovedFlight& moved, const HttpResult& result) {
+  OutcomeContext context;
+  context.batch_size = moved.batch_size;
+  context.now = loop_.clock().Wall();
+  context.horizon = moved.horizon;
+  FlightResult flight = moved.flight;
+  flight.outcome = Classify(result, context);
+  flight.untried = result.failure == HttpFailure::kAborted && !result.request_sent;
+  OperationResult passed = moved.result;
+  passed.outcome = EncodeFlightResult(flight);
+  metrics_.results_passed_on.Increment();
+  results_.Append(moved.tp, passed);
 }
 
 }  // namespace postrider::delivery

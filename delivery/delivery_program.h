@@ -8,13 +8,17 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/crypto/key_ring.h"
 #include "core/http/http_sink.h"
 #include "core/stream/function.h"
+#include "core/stream/operation.h"
+#include "core/stream/record.h"
 #include "delivery/delivery_metrics.h"
+#include "delivery/flight_result.h"
 #include "subscriptions/registry/snapshot.h"
 
 namespace postrider::delivery {
@@ -23,11 +27,17 @@ class EndpointFunction;
 
 struct DeliveryOptions {
   std::string topic_prefix = "postrider.";
-  // At the shard's bounds an endpoint that holds more than this, and has a failed or hanging
-  // attempt, gives up its oldest messages.
+  // Whether the tasks have the changelogs of backlog_state.h. Without them nothing is parked: what
+  // waits, waits in memory, and comes again after a restart.
+  bool durable_backlog = false;
+  // Messages of an endpoint that pend beyond this (never less than a batch) go to its backlog.
   size_t endpoint_share_bytes = 2 << 20;
-  // An attempt that is older hangs.
-  Duration hanging_after = std::chrono::seconds(5);
+  // What pends for longer is parked; an attempt that is older hangs.
+  Duration park_after = std::chrono::seconds(5);
+  // At the shard's bounds what pends for longer is parked.
+  Duration park_after_under_pressure = std::chrono::seconds(1);
+  // The messages of an open batch that will wait for longer are parked from its first one on.
+  Duration long_wait = std::chrono::seconds(4);
   // A batch that is due on arrival waits so long for company (never longer than its wait_max).
   Duration late_wait = std::chrono::milliseconds(100);
   // An endpoint that had no message for so long is forgotten, its window too.
@@ -36,8 +46,18 @@ struct DeliveryOptions {
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };
 
-// What the endpoint functions of one shard share: the way out, the snapshot, and the line in which
-// endpoints with something to send take turns, one request each.
+// A request whose key group has moved: its result goes to the new owner.
+struct MovedFlight {
+  TopicPartition tp;
+  OperationResult result;  // but for its outcome
+  FlightResult flight;     // but for its outcome
+  size_t batch_size = 1;
+  Duration horizon{};
+};
+
+// What the endpoint functions of one shard share: the way out, the snapshot, the line in which
+// endpoints with something to send take turns, one request each, and requests that have outlived
+// the ownership of their key group.
 //
 // Threads: the shard's.
 // Bounds:  the line holds each endpoint once; requests are bounded by the sink.
@@ -66,9 +86,18 @@ class DeliveryProgram final : public ShardProgram {
   // Puts an endpoint at the end of the line; the function sees to it that it stands there once.
   void Enqueue(EndpointFunction* function, std::string key);
   void Forget(EndpointFunction* function);
+  // Names a request over all functions of the shard.
+  uint64_t NextFlight() { return next_flight_++; }
+  // The key group of a request has moved; OnMovedResult() will be told of its end.
+  void TakeOver(uint64_t flight, MovedFlight moved);
+  void OnMovedResult(uint64_t flight, const HttpResult& result);
+  // The same for one that has ended already.
+  void PassOn(const MovedFlight& moved, const HttpResult& result);
+  size_t moved_flights() const { return moved_.size(); }
 
  private:
   EventLoop& loop_;
+  ResultSink& results_;
   DeliveryOptions options_;
   std::unique_ptr<HttpSink> sink_;
   const KeyRing& keys_;
@@ -77,6 +106,8 @@ class DeliveryProgram final : public ShardProgram {
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;
   absl::flat_hash_set<EndpointFunction*> functions_;
   std::deque<std::pair<EndpointFunction*, std::string>> line_;
+  uint64_t next_flight_ = 1;
+  absl::flat_hash_map<uint64_t, MovedFlight> moved_;
 };
 
 }  // namespace postrider::delivery

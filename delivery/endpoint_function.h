@@ -3,45 +3,59 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/http/http_sink.h"
 #include "core/stream/function.h"
 #include "core/stream/keyed_state.h"
+#include "core/stream/operation.h"
 #include "core/stream/recent_identities.h"
+#include "delivery/backlog.h"
+#include "delivery/batch.h"
+#include "delivery/delivery_metrics.h"
+#include "delivery/endpoint_state.h"
+#include "delivery/flight_result.h"
 #include "delivery/outcome.h"
 #include "delivery/prepared_endpoint.h"
-#include "delivery/retry_policy.h"
-#include "delivery/window.h"
 #include "dlq/letters/dead_letter_record.h"
 #include "dlq/reports/report_record.h"
-#include "subscriptions/dispatch/dispatch_record.h"
-#include "subscriptions/registry/ids.h"
 
 namespace postrider::delivery {
 
 class DeliveryProgram;
+struct MovedFlight;
 
 // Delivers one key group's messages: groups them by endpoint into batches, sends these, and sees
-// each message to one of its ends: delivered, dead letter, withheld or discarded. State is
-// replayable: what is here is pending in the log. A batch goes
+// each message to one of its ends: delivered, dead letter, withheld or discarded. A batch goes
 //
 //   open --full or due--> ready --its turn--> in flight --outcome--> done
 //                           ^                    |  \--------------> dead letter
 //                           '--- due <-- waiting-'
 //
-// An open batch that is due but finds no slot free goes on gathering until it is full.
+// An open batch that is due but finds no slot free goes on gathering until it is full. A message is
 //
-// Threads: the shard's. Bounds: those of the shard's pending records; an endpoint without any is
-// forgotten after a while.
+//   pending  --parked--> backlog (durable) --read back--> in memory again
+//      '--ended--> complete                     '--ended--> removed
+//
+// pending in the log, or parked: an entry of the durable backlog, whose content is read back when
+// it is to be sent. It is parked when its batch has failed, when it has pended for long, and when
+// its endpoint holds its share of memory.
+//
+// Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
+// endpoint_sending.cc, endpoint_settling.cc, endpoint_parking.cc and endpoint_handover.cc.
+//
+// Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
+// a batch and what is in flight beside, and about 100 bytes for each message of a batch that waits
+// for its retry. An endpoint without any message is forgotten after a while.
 class EndpointFunction final : public KeyedProcessFunction {
  public:
   // `program` outlives it.
@@ -49,6 +63,9 @@ class EndpointFunction final : public KeyedProcessFunction {
   ~EndpointFunction() override;
 
   absl::Status Open(TaskContext& ctx) override;
+  void OnRestored(TaskContext& ctx, size_t index) override;
+  void OnInherited(TaskContext& ctx, std::vector<Operation> operations) override;
+  void OnResult(TaskContext& ctx, const OperationResult& result) override;
   void OnElement(TaskContext& ctx, const LogRecord& record) override;
   void OnSkipped(TaskContext& ctx, const LogRecord& record) override;
   void OnTimer(TaskContext& ctx, absl::string_view key, uint32_t tag, MonotonicTime time) override;
@@ -58,112 +75,157 @@ class EndpointFunction final : public KeyedProcessFunction {
   void OnPressure(TaskContext& ctx) override;
   void OnDrain(TaskContext& ctx, Drain kind) override;
   size_t in_flight() const override;
+  std::vector<Operation> Operations() const override;
+  void OnGivenBack(TaskContext& ctx) override;
   void Close(TaskContext& ctx, CloseReason reason) override;
 
   // From the program: this endpoint's turn, and a new snapshot.
   void SendNext(const std::string& key);
   void OnSnapshot();
 
-  // Endpoints that it remembers, and those whose late batch waits for the partition's end.
+  // Endpoints that it remembers, those whose late batch waits for the partition's end, and the
+  // operations of predecessors that it waits for.
   size_t endpoints() const { return endpoints_.size(); }
   size_t waiting_for_partition_end() const { return late_.size(); }
+  size_t inherited() const { return inherited_.size(); }
 
  private:
-  struct Message {
-    int64_t offset = 0;
-    size_t bytes = 0;
+  // What is left to do when the record of a message's end is acknowledged.
+  struct Ending {
+    subscriptions::EndpointId endpoint;
+    uint64_t order = 0;
     IdBytes digest{};
-    std::string message_id;
-    subscriptions::DispatchRecord record;
-  };
-  struct Batch {
-    std::vector<std::unique_ptr<Message>> messages;
-    size_t bytes = 0;  // of its body, at most
-    int attempts = 0;  // charged ones
-    int tries = 0;     // all of them
-    absl::optional<MonotonicTime> first_try;
-    Outcome last;
-  };
-  struct Flight {
-    Batch batch;
-    HttpRequestId request = 0;
-    MonotonicTime started;
-  };
-  struct EndpointState {
-    std::string key;
-    subscriptions::EndpointId id;
-    bool streaming = false;
-    int64_t events_max = 1000;
-    int64_t bytes_max = 1 << 20;
-    Duration wait_max = std::chrono::seconds(1);
-    RetryPolicy retry;
-
-    Batch open;
-    bool open_due = false;
-    bool open_late = false;  // was due on arrival: see StartOpen()
-    MonotonicTime open_since;
-    std::deque<Batch> ready;
-    std::map<uint64_t, Flight> flights;
-    std::multimap<MonotonicTime, Batch> waiting;  // by the time of their next try
-
-    Window window{32};
-    MonotonicTime hold_until{};  // nothing is sent before
-    int fresh_in_a_row = 0;      // sent while a retry was due
-    bool in_line = false;
-    bool listed_late = false;  // stands in late_
-    bool awaits_snapshot = false;
-    size_t messages = 0;
-    size_t bytes = 0;
-    MonotonicTime last_used;  // had a message or a result
-    std::unique_ptr<PreparedEndpoint> prepared;
+    uint32_t bytes = 0;
+    bool pending = false;
+    bool listed = false;
+    // The recorded batch whose last messages these are.
+    struct Group {
+      IdBytes batch{};
+      size_t left = 0;
+    };
+    std::shared_ptr<Group> group;
   };
   struct Output {
     AppendRecord record;
-    int64_t offset = 0;  // complete when it is acknowledged
+    Ending ending;
+  };
+  // What a predecessor had in flight: the messages that it names are held until its result.
+  struct Inherited {
+    Operation operation;
+    MonotonicTime deadline;
+    std::vector<Message> held;
+  };
+  struct KeptResult {
+    std::string key;
+    uint64_t flight = 0;
+    HttpResult result;
   };
   enum class Admission { kSend, kDrop, kWait };
 
+  // endpoint_function.cc
   EndpointState& StateOf(absl::string_view key);
   void ReadSettings(EndpointState& state);
   static bool Fits(const EndpointState& state, const Batch& batch);
+  static void Cut(const EndpointState& state, std::deque<Batch>& batches);
   void CutUntried(EndpointState& state);
-  void Add(EndpointState& state, std::unique_ptr<Message> message);
+  void Reject(const LogRecord& record);
+  void Add(EndpointState& state, Message message);
   void CloseOpen(EndpointState& state);
   void StartOpen(EndpointState& state, const Message& first);
   void Sweep();
+
+  // endpoint_sending.cc
   bool Sendable(const EndpointState& state) const;
   bool OpenMayGo(const EndpointState& state) const;
+  bool MayTakeFresh(const EndpointState& state) const;
+  bool BacklogMayGo(const EndpointState& state) const;
   void Schedule(EndpointState& state);
   absl::optional<Batch> TakeNext(EndpointState& state);
   void Send(EndpointState& state, Batch batch);
+  void PutBack(EndpointState& state, Batch batch);
   Admission Admit(EndpointState& state, Batch& batch);
   const PreparedEndpoint* Prepared(EndpointState& state, absl::Status* why);
   absl::StatusOr<HttpRequest> MakeRequest(EndpointState& state, Batch& batch,
                                           const PreparedEndpoint& prepared);
+  bool MayStart(const std::string& key, uint64_t flight);
+
+  // endpoint_settling.cc
+  friend class DeliveryProgram;
   void OnHttpResult(const std::string& key, uint64_t flight, HttpResult result);
+  void SettleFlight(EndpointState& state, uint64_t flight, const HttpResult& result);
   void Settle(EndpointState& state, Batch batch, const Outcome& outcome);
+  void Wait(EndpointState& state, MonotonicTime due, Batch batch);
+  Batch TakeWaiting(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator place);
   void GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason);
   void GiveUp(EndpointState& state, const Message& message, dlq::DeadReason reason,
-              const Batch& batch);
-  void Refuse(EndpointState& state, const Message& message, dlq::RefusalReason reason);
-  void Finish(EndpointState& state, const Message& message);
+              const Batch& batch, std::shared_ptr<Ending::Group> group);
+  void Refuse(EndpointState& state, const Message& message, dlq::RefusalReason reason,
+              std::shared_ptr<Ending::Group> group);
+  static std::shared_ptr<Ending::Group> GroupOf(const Batch& batch);
+  Ending EndingOf(EndpointState& state, const Message& message,
+                  std::shared_ptr<Ending::Group> group);
+  void End(const Ending& ending);
+  void EndAll(EndpointState& state, Batch& batch);
   void Emit(Output output);
   void DrainOutputs();
-  bool HasFailedOrHanging(const EndpointState& state) const;
-  void GiveUpOldest(EndpointState& state, size_t share);
+
+  // endpoint_parking.cc
+  bool Park(EndpointState& state, Message& message, ParkReason reason);
+  bool ParkBatch(EndpointState& state, Batch& batch, ParkReason reason, MonotonicTime due);
+  bool Record(EndpointState& state, Batch& batch, MonotonicTime due);
+  bool ParkReady(EndpointState& state, ParkReason reason);
+  bool ParkOpen(EndpointState& state, ParkReason reason);
+  bool ParkWaiting(EndpointState& state, ParkReason reason);
+  void ParkAll(EndpointState& state, ParkReason reason);
+  void ParkAgain(EndpointState& state);
+  void Want(EndpointState& state, ParkReason reason);
+  bool Spills(const EndpointState& state, size_t bytes) const;
+  bool Spill(EndpointState& state, uint64_t order, const IdBytes& digest, absl::string_view encoded,
+             ParkReason reason);
+  absl::optional<MonotonicTime> OldestPending(const EndpointState& state) const;
+  void ParkOld();
+  bool IsFailing(const EndpointState& state) const;
+  bool HasListed(const EndpointState& state) const;
+  void DrainBacklog(EndpointState& state);
+  bool Load(EndpointState& state, Batch& batch);
+  void RejectEntry(EndpointState& state, Backlog::Damaged entry);
+  bool ResolveListed(EndpointState& state, std::vector<Message>& messages);
+  void RestoreBatches(EndpointState& state);
+  void ClearFlagWhenEmpty(EndpointState& state);
+  void OnFlagged(const std::string& key);
+  MonotonicTime FlightDeadline(const Flight& flight) const;
+
+  // endpoint_handover.cc
+  void RecordFlights();
+  bool Hold(EndpointState& state, Message& message);
+  std::vector<Message> TakeHeld(const IdBytes& id);
+  void SetInheritedTimer();
+  void EndInherited();
+  void SettleEarlyResults();
+  void SettleResult(const OperationResult& result, const FlightResult& flight);
+  void TakeNamed(EndpointState& state, const OperationResult& result, const FlightResult& flight,
+                 Batch& batch);
+  MovedFlight Moved(const EndpointState& state, const Flight& flight) const;
 
   DeliveryProgram& program_;
   TaskContext* ctx_ = nullptr;
   ReplayableValueState<EndpointState> endpoints_;
+  std::unique_ptr<Backlog> backlog_;  // none: see DeliveryOptions::durable_backlog
   RecentIdentities recent_;
   std::deque<Output> outputs_;         // refused by the producer; in order
   std::vector<std::string> late_;      // each endpoint once
   std::vector<std::string> awaiting_;  // each endpoint once
-  uint64_t contents_read_ = 0;         // of the snapshot whose settings were read last
+  absl::flat_hash_set<std::string> park_again_;
+  absl::flat_hash_map<IdBytes, Inherited> inherited_;
+  absl::flat_hash_map<int64_t, IdBytes> held_offsets_;  // of inherited_
+  std::vector<std::pair<OperationResult, FlightResult>> early_results_;
+  std::vector<KeptResult> kept_;
+  uint64_t contents_read_ = 0;  // of the snapshot whose settings were read last
   bool sweeping_ = false;
   bool at_partition_end_ = false;
+  bool caught_up_ = false;  // the partition's end was seen: no record comes again
   bool flushing_ = false;
-  uint64_t next_flight_ = 1;
+  bool given_back_ = false;
   size_t flights_ = 0;
   size_t in_line_ = 0;
   // Handed weakly to callbacks of the sink: gone when this is closed.

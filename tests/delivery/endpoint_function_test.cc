@@ -22,10 +22,8 @@
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/registry/endpoint_secrets.h"
 #include "subscriptions/registry/snapshot.h"
-#include "tests/fakes/fake_http_sink.h"
-#include "tests/fakes/fake_result_sink.h"
+#include "tests/delivery/delivery_fixture.h"
 #include "tests/fakes/fake_task_context.h"
-#include "tests/fakes/memory_log.h"
 
 namespace postrider::delivery {
 namespace {
@@ -41,128 +39,7 @@ using subscriptions::EndpointSettings;
 using subscriptions::PgSnapshot;
 using subscriptions::SnapshotBuilder;
 
-// A producer that nobody appends with: functions emit through their context.
-class NoProducer final : public LogProducer {
- public:
-  bool Append(AppendRecord&&, AppendDone&&) override { return false; }
-  void SetRoomCallback(absl::AnyInvocable<void()>) override {}
-  size_t pending() const override { return 0; }
-  void Poll() override {}
-  void Flush() override {}
-};
-
-IdBytes Bytes(uint8_t last) {
-  IdBytes bytes{};
-  bytes[15] = last;
-  return bytes;
-}
-
-class EndpointFunctionTest : public testing::Test {
- protected:
-  EndpointFunctionTest()
-      : keys_(*KeyRing::Parse(KeyRing::NewKeyLine("k1"))),
-        loop_(*EventLoop::Create(ctx_.clock())),
-        metrics_(all_metrics_) {
-    ctx_.manual_clock().SetWall(WallTimeFromMillis(1'900'000'000'000));
-    auto sink = std::make_unique<FakeHttpSink>();
-    sink_ = sink.get();
-    program_ =
-        std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0, results_}, DeliveryOptions(),
-                                          std::move(sink), keys_, metrics_, 7);
-    settings_.url = "http://receiver.example/hook";
-    settings_.retry.first_delay = milliseconds(100);
-  }
-
-  ~EndpointFunctionTest() override {
-    if (function_ == nullptr) return;
-    ctx_.Close(*function_);
-    sink_->DeliverAborts();
-    function_.reset();
-  }
-
-  void Start() {
-    function_ = program_->CreateFunction({"dispatch", 0});
-    ASSERT_TRUE(function_->Open(ctx_).ok());
-    function_->OnResume(ctx_);
-  }
-
-  // A snapshot with the endpoint and its grants, as transaction `xid` left them.
-  void Publish(uint64_t xid = 10) {
-    SnapshotBuilder builder;
-    builder.PutCustomer(customer_, 1, 1);
-    for (const std::string& tenant : granted_) builder.PutGrant(customer_, tenant, 1);
-    if (endpoint_exists_) {
-      Endpoint endpoint;
-      endpoint.id = endpoint_;
-      endpoint.customer = customer_;
-      endpoint.settings = settings_;
-      endpoint.changed_xid = 1;
-      endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
-          keys_, customer_, endpoint_,
-          {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", ctx_.clock().Wall(), {}}});
-      builder.PutEndpoint(std::move(endpoint));
-    }
-    program_->SetSnapshot(builder.Build(*PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
-                                        ctx_.clock().Wall(), "origin"));
-  }
-
-  DispatchRecord MakeRecord(int64_t number) {
-    DispatchRecord record;
-    record.identity.source_topic = "events.order.created";
-    record.identity.source_offset = number;
-    record.identity.endpoint = endpoint_;
-    record.customer = customer_;
-    record.event_id = absl::StrCat("e", number);
-    record.message_id = subscriptions::MakeMessageId(record.identity, record.event_id);
-    record.type = "order.created";
-    record.tenant = "t1";
-    record.event_time = ctx_.clock().Wall();
-    record.dispatch_time = ctx_.clock().Wall();
-    record.endpoint_xid = 1;
-    record.grants_xid = 1;
-    record.data = absl::StrCat("{\"n\":", number, "}");
-    return record;
-  }
-
-  void Deliver(const DispatchRecord& record) {
-    OwnedRecord owned;
-    owned.topic = "dispatch";
-    owned.offset = next_offset_++;
-    owned.key = std::string(record.identity.endpoint.view());
-    owned.value = subscriptions::EncodeDispatchRecord(record);
-    function_->OnElement(ctx_, owned.View());
-  }
-  void Deliver(int64_t first, int64_t last) {
-    for (int64_t n = first; n <= last; ++n) Deliver(MakeRecord(n));
-  }
-  void Turn() { program_->OnTurnEnd(); }
-  void Advance(Duration by) {
-    ctx_.manual_clock().Advance(by);
-    ctx_.FireTimers(*function_);
-    Turn();
-  }
-  dlq::DeadLetterRecord Letter(size_t index) {
-    return *dlq::DecodeDeadLetter(ctx_.emitted().at(index).record.value);
-  }
-
-  CustomerId customer_{Bytes(1)};
-  EndpointId endpoint_{Bytes(2)};
-  std::vector<std::string> granted_{"t1"};
-  bool endpoint_exists_ = true;
-  EndpointSettings settings_;
-  int64_t next_offset_ = 0;
-
-  FakeTaskContext ctx_;
-  KeyRing keys_;
-  std::unique_ptr<EventLoop> loop_;
-  NoProducer producer_;
-  FakeResultSink results_;
-  Metrics all_metrics_;
-  DeliveryMetrics metrics_;
-  FakeHttpSink* sink_ = nullptr;
-  std::unique_ptr<DeliveryProgram> program_;
-  std::unique_ptr<KeyedProcessFunction> function_;
-};
+class EndpointFunctionTest : public DeliveryFixture {};
 
 TEST_F(EndpointFunctionTest, SendsAStreamingMessageAtOnceAndCompletesItWhenTheReceiverTookIt) {
   settings_.mode = EndpointMode::kStreaming;
@@ -176,9 +53,9 @@ TEST_F(EndpointFunctionTest, SendsAStreamingMessageAtOnceAndCompletesItWhenTheRe
   EXPECT_EQ(sink_->at(0).Header("webhook-attempt"), "1");
   EXPECT_EQ(sink_->at(0).request.body.front(), '{');
   EXPECT_TRUE(absl::EndsWith(sink_->at(0).request.body, "\"data\":{\"n\":1}}"));
-  EXPECT_FALSE(ctx_.IsCompleted(0));
+  EXPECT_FALSE(ctx().IsCompleted(0));
   sink_->AnswerStatus(0, 204);
-  EXPECT_TRUE(ctx_.IsCompleted(0));
+  EXPECT_TRUE(ctx().IsCompleted(0));
 }
 
 TEST_F(EndpointFunctionTest, ClosesABatchAtItsCountAndNotOneMessageEarlier) {
@@ -230,7 +107,7 @@ TEST_F(EndpointFunctionTest, ABatchThatIsDueOnArrivalWaitsForThePartitionsEnd) {
   Deliver(record);
   Advance(milliseconds(100));
   EXPECT_EQ(sink_->size(), 0u) << "there is more to read";
-  function_->OnPartitionEnd(ctx_, 1);
+  function_->OnPartitionEnd(ctx(), 1);
   Turn();
   EXPECT_EQ(sink_->size(), 1u);
 }
@@ -304,14 +181,14 @@ TEST_F(EndpointFunctionTest, GivesUpWhenTheAttemptsAreUsedUpAndCompletesWhenTheL
   Advance(milliseconds(100));
   ASSERT_EQ(sink_->size(), 2u);
   sink_->Fail(1, HttpFailure::kTimeout);
-  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  ASSERT_EQ(ctx().emitted().size(), 1u);
   EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kAttemptsExhausted);
   EXPECT_EQ(Letter(0).attempts, 2u);
   EXPECT_EQ(Letter(0).last_outcome, "timeout");
   EXPECT_EQ(Letter(0).data, "{\"n\":1}");
-  EXPECT_FALSE(ctx_.IsCompleted(0));
-  ctx_.AcknowledgeAll();
-  EXPECT_TRUE(ctx_.IsCompleted(0));
+  EXPECT_FALSE(ctx().IsCompleted(0));
+  ctx().AcknowledgeAll();
+  EXPECT_TRUE(ctx().IsCompleted(0));
 }
 
 TEST_F(EndpointFunctionTest, FailsTheTaskWhenALetterCannotBeWritten) {
@@ -321,9 +198,9 @@ TEST_F(EndpointFunctionTest, FailsTheTaskWhenALetterCannotBeWritten) {
   Deliver(1, 1);
   Turn();
   sink_->AnswerStatus(0, 410);
-  ctx_.Answer(0, absl::NotFoundError("no such topic"));
-  EXPECT_FALSE(ctx_.IsCompleted(0));
-  EXPECT_TRUE(ctx_.failure().has_value());
+  ctx().Answer(0, absl::NotFoundError("no such topic"));
+  EXPECT_FALSE(ctx().IsCompleted(0));
+  EXPECT_TRUE(ctx().failure().has_value());
 }
 
 TEST_F(EndpointFunctionTest, AReceiverThatIsGoneMakesALetterAtOnce) {
@@ -333,7 +210,7 @@ TEST_F(EndpointFunctionTest, AReceiverThatIsGoneMakesALetterAtOnce) {
   Deliver(1, 1);
   Turn();
   sink_->AnswerStatus(0, 410);
-  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  ASSERT_EQ(ctx().emitted().size(), 1u);
   EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kGone);
   EXPECT_EQ(Letter(0).last_status, 410);
 }
@@ -365,7 +242,7 @@ TEST_F(EndpointFunctionTest, ARetryAfterPastTheHorizonMakesALetter) {
   throttled.status = 503;
   throttled.retry_after = {"3600"};
   sink_->Answer(0, std::move(throttled));
-  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  ASSERT_EQ(ctx().emitted().size(), 1u);
   EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kHorizon);
 }
 
@@ -382,14 +259,14 @@ TEST_F(EndpointFunctionTest, WithholdsWhatIsNoLongerGrantedAndReportsIt) {
   ASSERT_EQ(sink_->size(), 1u);
   EXPECT_EQ(sink_->at(0).Header("webhook-batch-size"), "1");
   EXPECT_FALSE(absl::StrContains(sink_->at(0).request.body, "t2"));
-  ASSERT_EQ(ctx_.emitted().size(), 1u);
-  const auto report = dlq::DecodeRefusalReport(ctx_.emitted()[0].record.value);
+  ASSERT_EQ(ctx().emitted().size(), 1u);
+  const auto report = dlq::DecodeRefusalReport(ctx().emitted()[0].record.value);
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->reason, dlq::RefusalReason::kGrantWithdrawn);
   EXPECT_EQ(report->event_id, "e2");
-  ctx_.AcknowledgeAll();
-  EXPECT_TRUE(ctx_.IsCompleted(1));
-  EXPECT_FALSE(ctx_.IsCompleted(0));
+  ctx().AcknowledgeAll();
+  EXPECT_TRUE(ctx().IsCompleted(1));
+  EXPECT_FALSE(ctx().IsCompleted(0));
 }
 
 TEST_F(EndpointFunctionTest, WaitsForASnapshotAsNewAsTheMatchersBeforeItSaysDeleted) {
@@ -402,7 +279,7 @@ TEST_F(EndpointFunctionTest, WaitsForASnapshotAsNewAsTheMatchersBeforeItSaysDele
   Deliver(record);
   Advance(seconds(2));
   EXPECT_EQ(sink_->size(), 0u);
-  EXPECT_TRUE(ctx_.emitted().empty());
+  EXPECT_TRUE(ctx().emitted().empty());
   endpoint_exists_ = true;
   Publish(11);
   Turn();
@@ -417,8 +294,8 @@ TEST_F(EndpointFunctionTest, DiscardsForADeletedEndpoint) {
   Deliver(1, 1);
   Advance(seconds(1));
   EXPECT_EQ(sink_->size(), 0u);
-  ASSERT_EQ(ctx_.emitted().size(), 1u);
-  const auto report = dlq::DecodeRefusalReport(ctx_.emitted()[0].record.value);
+  ASSERT_EQ(ctx().emitted().size(), 1u);
+  const auto report = dlq::DecodeRefusalReport(ctx().emitted()[0].record.value);
   ASSERT_TRUE(report.ok());
   EXPECT_EQ(report->reason, dlq::RefusalReason::kEndpointDeleted);
 }
@@ -427,7 +304,7 @@ TEST_F(EndpointFunctionTest, SendsNothingWithASnapshotThatIsTooOld) {
   settings_.mode = EndpointMode::kStreaming;
   Publish();
   Start();
-  ctx_.manual_clock().Advance(std::chrono::hours(24) + milliseconds(1));
+  ctx().manual_clock().Advance(std::chrono::hours(24) + milliseconds(1));
   Deliver(1, 1);
   Turn();
   EXPECT_EQ(sink_->size(), 0u);
@@ -444,20 +321,20 @@ TEST_F(EndpointFunctionTest, DropsAMessageMetBeforeAtALowerOffset) {
   Deliver(1, 1);
   Turn();
   EXPECT_EQ(sink_->size(), 1u);
-  EXPECT_TRUE(ctx_.IsCompleted(1));
-  EXPECT_FALSE(ctx_.IsCompleted(0));
+  EXPECT_TRUE(ctx().IsCompleted(1));
+  EXPECT_FALSE(ctx().IsCompleted(0));
 }
 
 TEST_F(EndpointFunctionTest, StartsNothingWhileItMayNotActAndGoesOnAfterwards) {
   settings_.mode = EndpointMode::kStreaming;
   Publish();
   Start();
-  ctx_.set_may_act(false);
+  ctx().set_may_act(false);
   Deliver(1, 1);
   Turn();
   EXPECT_EQ(sink_->size(), 0u);
-  ctx_.set_may_act(true);
-  function_->OnResume(ctx_);
+  ctx().set_may_act(true);
+  function_->OnResume(ctx());
   Turn();
   EXPECT_EQ(sink_->size(), 1u);
 }
@@ -470,19 +347,19 @@ TEST_F(EndpointFunctionTest, ARequestThatGetsItsSlotWhenItMayNotActIsNotSentAndN
   Turn();
   ASSERT_EQ(sink_->size(), 1u);
   EXPECT_TRUE(sink_->at(0).request.may_start());
-  ctx_.set_may_act(false);
+  ctx().set_may_act(false);
   EXPECT_FALSE(sink_->at(0).request.may_start());
   sink_->Abort(1);
   sink_->DeliverAborts();
   Turn();
   EXPECT_EQ(sink_->size(), 1u);
   EXPECT_EQ(function_->in_flight(), 0u);
-  ctx_.set_may_act(true);
-  function_->OnResume(ctx_);
+  ctx().set_may_act(true);
+  function_->OnResume(ctx());
   Turn();
   ASSERT_EQ(sink_->size(), 2u);
   EXPECT_EQ(sink_->at(1).Header("webhook-attempt"), "1");
-  ctx_.Close(*function_);
+  ctx().Close(*function_);
   EXPECT_FALSE(sink_->at(1).request.may_start());
 }
 
@@ -492,7 +369,7 @@ TEST_F(EndpointFunctionTest, AStopSendsOpenBatchesAtOnce) {
   Deliver(1, 2);
   Turn();
   EXPECT_EQ(function_->in_flight(), 0u);
-  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kShutdown);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kShutdown);
   EXPECT_EQ(function_->in_flight(), 1u);
   Turn();
   ASSERT_EQ(sink_->size(), 1u);
@@ -504,7 +381,7 @@ TEST_F(EndpointFunctionTest, AHandoverStartsNothing) {
   Publish();
   Start();
   Deliver(1, 2);
-  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kHandover);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
   Turn();
   EXPECT_EQ(sink_->size(), 0u);
   EXPECT_EQ(function_->in_flight(), 0u);
@@ -535,29 +412,6 @@ TEST_F(EndpointFunctionTest, ATimeoutNarrowsTheWindowToOne) {
   EXPECT_EQ(sink_->in_flight(), 1u);
 }
 
-TEST_F(EndpointFunctionTest, UnderPressureOnlyAFailingEndpointOverItsShareLosesItsOldest) {
-  settings_.mode = EndpointMode::kStreaming;
-  settings_.window_max = 1;
-  settings_.batch.bytes_max = 1024;
-  Publish();
-  Start();
-  const std::string data = absl::StrCat("\"", std::string(300'000, 'x'), "\"");
-  for (int64_t n = 1; n <= 10; ++n) {
-    DispatchRecord record = MakeRecord(n);
-    record.data = data;
-    Deliver(record);
-  }
-  Turn();
-  function_->OnPressure(ctx_);
-  EXPECT_TRUE(ctx_.emitted().empty()) << "over its share, but neither failed nor hanging";
-  sink_->AnswerStatus(0, 500);
-  function_->OnPressure(ctx_);
-  ASSERT_EQ(ctx_.emitted().size(), 4u) << "10 x 300 KB down to 2 MB";
-  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kHeldFull);
-  EXPECT_EQ(Letter(0).event_id, "e1");
-  EXPECT_EQ(Letter(3).event_id, "e4");
-}
-
 TEST_F(EndpointFunctionTest, KeepsLettersInOrderWhileTheProducerIsFull) {
   settings_.mode = EndpointMode::kStreaming;
   settings_.window_max = 8;
@@ -566,16 +420,16 @@ TEST_F(EndpointFunctionTest, KeepsLettersInOrderWhileTheProducerIsFull) {
   Deliver(1, 3);
   for (int i = 0; i < 3; ++i) Turn();
   ASSERT_EQ(sink_->size(), 3u);
-  ctx_.set_emit_room(1);
+  ctx().set_emit_room(1);
   for (size_t i = 0; i < 3; ++i) sink_->AnswerStatus(i, 410);
-  EXPECT_EQ(ctx_.emitted().size(), 1u);
-  ctx_.set_emit_room(10);
-  function_->OnRoom(ctx_);
-  ASSERT_EQ(ctx_.emitted().size(), 3u);
+  EXPECT_EQ(ctx().emitted().size(), 1u);
+  ctx().set_emit_room(10);
+  function_->OnRoom(ctx());
+  ASSERT_EQ(ctx().emitted().size(), 3u);
   EXPECT_EQ(Letter(1).event_id, "e2");
   EXPECT_EQ(Letter(2).event_id, "e3");
-  ctx_.AcknowledgeAll();
-  EXPECT_EQ(ctx_.completed().size(), 3u);
+  ctx().AcknowledgeAll();
+  EXPECT_EQ(ctx().completed().size(), 3u);
 }
 
 TEST_F(EndpointFunctionTest, AnEndpointWhoseSecretCannotBeOpenedEndsInLetters) {
@@ -593,14 +447,14 @@ TEST_F(EndpointFunctionTest, AnEndpointWhoseSecretCannotBeOpenedEndsInLetters) {
   endpoint.settings = settings_;
   endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
       other, customer_, endpoint_,
-      {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", ctx_.clock().Wall(), {}}});
+      {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", ctx().clock().Wall(), {}}});
   builder.PutEndpoint(std::move(endpoint));
-  program_->SetSnapshot(builder.Build(*PgSnapshot::Parse("10:10:"), ctx_.clock().Wall(), "o"));
+  program_->SetSnapshot(builder.Build(*PgSnapshot::Parse("10:10:"), ctx().clock().Wall(), "o"));
   Deliver(1, 1);
   Turn();
   Advance(milliseconds(100));
   EXPECT_EQ(sink_->size(), 0u);
-  ASSERT_EQ(ctx_.emitted().size(), 1u);
+  ASSERT_EQ(ctx().emitted().size(), 1u);
   EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kMisconfigured);
 }
 
@@ -610,11 +464,11 @@ TEST_F(EndpointFunctionTest, KeepsADamagedRecordForInspectionAndGoesOn) {
   OwnedRecord damaged;
   damaged.key = std::string(endpoint_.view());
   damaged.value = "nonsense";
-  function_->OnElement(ctx_, damaged.View());
-  ASSERT_EQ(ctx_.emitted().size(), 1u);
-  EXPECT_EQ(ctx_.emitted()[0].record.topic, "postrider.rejected");
-  ctx_.AcknowledgeAll();
-  EXPECT_TRUE(ctx_.IsCompleted(0));
+  function_->OnElement(ctx(), damaged.View());
+  ASSERT_EQ(ctx().emitted().size(), 1u);
+  EXPECT_EQ(ctx().emitted()[0].record.topic, "postrider.rejected");
+  ctx().AcknowledgeAll();
+  EXPECT_TRUE(ctx().IsCompleted(0));
 }
 
 TEST_F(EndpointFunctionTest, ARecordOfANewerVersionWaitsForAWorkerThatReadsIt) {
@@ -624,10 +478,10 @@ TEST_F(EndpointFunctionTest, ARecordOfANewerVersionWaitsForAWorkerThatReadsIt) {
   newer.key = std::string(endpoint_.view());
   newer.value = subscriptions::EncodeDispatchRecord(MakeRecord(1));
   (*newer.value)[0] = 2;
-  function_->OnElement(ctx_, newer.View());
-  EXPECT_TRUE(ctx_.failure().has_value());
-  EXPECT_TRUE(ctx_.emitted().empty());
-  EXPECT_FALSE(ctx_.IsCompleted(0));
+  function_->OnElement(ctx(), newer.View());
+  EXPECT_TRUE(ctx().failure().has_value());
+  EXPECT_TRUE(ctx().emitted().empty());
+  EXPECT_FALSE(ctx().IsCompleted(0));
 }
 
 TEST_F(EndpointFunctionTest, DropsARepeatOfWhatAPredecessorHadCompleted) {
@@ -637,12 +491,12 @@ TEST_F(EndpointFunctionTest, DropsARepeatOfWhatAPredecessorHadCompleted) {
   OwnedRecord done;
   done.key = std::string(endpoint_.view());
   done.value = subscriptions::EncodeDispatchRecord(MakeRecord(1));
-  function_->OnSkipped(ctx_, done.View());
+  function_->OnSkipped(ctx(), done.View());
   next_offset_ = 1;
   Deliver(1, 1);
   Turn();
   EXPECT_EQ(sink_->size(), 0u);
-  EXPECT_TRUE(ctx_.IsCompleted(1));
+  EXPECT_TRUE(ctx().IsCompleted(1));
 }
 
 TEST_F(EndpointFunctionTest, WhatIsGatheredNeverGoesBeyondBoundsThatWereLoweredMeanwhile) {
@@ -736,9 +590,9 @@ TEST_F(EndpointFunctionTest, AStopDoesNotWaitForARetryThatBecomesDueMeanwhile) {
   Turn();
   ASSERT_EQ(sink_->size(), 2u);
   sink_->AnswerStatus(0, 500);
-  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kShutdown);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kShutdown);
   EXPECT_EQ(function_->in_flight(), 1u);
-  ctx_.manual_clock().Advance(milliseconds(100));  // timers fire no more
+  ctx().manual_clock().Advance(milliseconds(100));  // timers fire no more
   Turn();
   EXPECT_EQ(function_->in_flight(), 1u) << "nobody would send it";
   sink_->AnswerStatus(1, 200);
@@ -751,8 +605,8 @@ TEST_F(EndpointFunctionTest, AStopWithoutTheRightToSendWaitsForWhatIsInFlightOnl
   Publish();
   Start();
   Deliver(1, 2);
-  ctx_.set_may_act(false);
-  function_->OnDrain(ctx_, KeyedProcessFunction::Drain::kShutdown);
+  ctx().set_may_act(false);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kShutdown);
   Turn();
   EXPECT_EQ(function_->in_flight(), 0u);
 }
@@ -770,7 +624,7 @@ TEST_F(EndpointFunctionTest, TimesFromAnyCenturyAreSurvived) {
   for (int i = 0; i < 4; ++i) Turn();
   ASSERT_EQ(sink_->size(), 4u);
   for (size_t i = 0; i < 4; ++i) sink_->AnswerStatus(i, 200);
-  EXPECT_EQ(ctx_.completed().size(), 4u);
+  EXPECT_EQ(ctx().completed().size(), 4u);
   EXPECT_FALSE(absl::StrContains(all_metrics_.Expose(), "_sum -")) << "no time is negative";
 }
 
@@ -797,7 +651,7 @@ TEST_F(EndpointFunctionTest, ForgetsAnEndpointThatHadNothingToDoForLong) {
   EXPECT_EQ(function.endpoints(), 1u);
   Advance(std::chrono::minutes(1));
   EXPECT_EQ(function.endpoints(), 0u);
-  EXPECT_EQ(ctx_.timers(), 0u);
+  EXPECT_EQ(ctx().timers(), 0u);
   Deliver(2, 2);
   Turn();
   EXPECT_EQ(sink_->size(), 2u);
@@ -823,7 +677,7 @@ TEST_F(EndpointFunctionTest, NeverForgetsAnEndpointWhoseRequestHangs) {
   Turn();
   for (int i = 0; i < 20; ++i) Advance(std::chrono::minutes(1));
   sink_->AnswerStatus(0, 200);
-  EXPECT_TRUE(ctx_.IsCompleted(0));
+  EXPECT_TRUE(ctx().IsCompleted(0));
 }
 
 TEST_F(EndpointFunctionTest, LagListsAnEndpointOnceHoweverManyBatchesItOpens) {
@@ -838,30 +692,9 @@ TEST_F(EndpointFunctionTest, LagListsAnEndpointOnceHoweverManyBatchesItOpens) {
     Deliver(record);
   }
   EXPECT_EQ(static_cast<EndpointFunction&>(*function_).waiting_for_partition_end(), 1u);
-  ctx_.manual_clock().Advance(milliseconds(100));
-  function_->OnPartitionEnd(ctx_, 101);
+  ctx().manual_clock().Advance(milliseconds(100));
+  function_->OnPartitionEnd(ctx(), 101);
   EXPECT_EQ(static_cast<EndpointFunction&>(*function_).waiting_for_partition_end(), 0u);
-}
-
-TEST_F(EndpointFunctionTest, AnEndpointWhoseRetryIsInFlightCountsAsFailing) {
-  settings_.mode = EndpointMode::kStreaming;
-  settings_.window_max = 1;
-  settings_.batch.bytes_max = 1024;
-  Publish();
-  Start();
-  Deliver(1, 1);
-  Turn();
-  sink_->AnswerStatus(0, 500);
-  Advance(milliseconds(100));
-  ASSERT_EQ(sink_->size(), 2u);
-  const std::string data = absl::StrCat("\"", std::string(300'000, 'x'), "\"");
-  for (int64_t n = 2; n <= 10; ++n) {
-    DispatchRecord record = MakeRecord(n);
-    record.data = data;
-    Deliver(record);
-  }
-  function_->OnPressure(ctx_);
-  EXPECT_EQ(ctx_.emitted().size(), 3u);
 }
 
 TEST_F(EndpointFunctionTest, EndpointsTakeTurns) {
@@ -884,11 +717,11 @@ TEST_F(EndpointFunctionTest, AbortsWhatIsInFlightWhenItIsClosed) {
   Start();
   Deliver(1, 1);
   Turn();
-  ctx_.Close(*function_);
+  ctx().Close(*function_);
   EXPECT_TRUE(sink_->at(0).aborted);
   function_.reset();
   sink_->DeliverAborts();
-  EXPECT_FALSE(ctx_.IsCompleted(0));
+  EXPECT_FALSE(ctx().IsCompleted(0));
 }
 
 }  // namespace

@@ -1,0 +1,68 @@
+#include "delivery/batch.h"
+
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/base/status_macros.h"
+#include "core/crypto/digest.h"
+#include "delivery/body.h"
+
+namespace postrider::delivery {
+namespace {
+
+uint32_t Narrow(size_t bytes) {
+  return static_cast<uint32_t>(std::min<size_t>(bytes, std::numeric_limits<uint32_t>::max()));
+}
+
+}  // namespace
+
+MessageView MessageContent::View() const {
+  MessageView view;
+  view.message_id = message_id;
+  view.event_id = record.event_id;
+  view.type = record.type;
+  view.tenant = record.tenant;
+  if (record.department) view.department = absl::string_view(*record.department);
+  view.time = record.event_time;
+  view.data = data();
+  return view;
+}
+
+absl::StatusOr<std::unique_ptr<MessageContent>> MakeMessageContent(absl::string_view encoded) {
+  auto content = std::make_unique<MessageContent>();
+  ASSIGN_OR_RETURN(content->record, subscriptions::DecodeDispatchRecord(encoded));
+  content->encoded = std::string(encoded);
+  content->data_bytes = content->record.data.size();
+  // One copy is enough.
+  std::string().swap(content->record.data);
+  content->message_id = subscriptions::FormatMessageId(content->record.message_id);
+  return content;
+}
+
+Message MakeMessage(std::unique_ptr<MessageContent> content, uint64_t order,
+                    const IdBytes& digest) {
+  Message message;
+  message.order = order;
+  message.digest = digest;
+  message.bytes = Narrow(content->encoded.size());
+  message.body_bytes = Narrow(EnvelopeBytesMax(content->View()) + 1);
+  message.event_time = content->record.event_time;
+  message.dispatch_time = content->record.dispatch_time;
+  message.content = std::move(content);
+  return message;
+}
+
+IdBytes BatchKey(const std::vector<Message>& messages) {
+  if (messages.size() == 1) return messages.front().digest;
+  Sha256Hasher hasher;
+  for (const Message& message : messages) hasher.Add(DigestBytes(message.digest));
+  const Sha256Digest digest = hasher.Finish();
+  IdBytes key{};
+  std::copy_n(digest.begin(), key.size(), key.begin());
+  return key;
+}
+
+}  // namespace postrider::delivery

@@ -1,0 +1,78 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/base/id.h"
+#include "delivery/message.h"
+#include "delivery/outcome.h"
+#include "subscriptions/dispatch/dispatch_record.h"
+
+namespace postrider::delivery {
+
+// What is sent of a message, and what tells of it: only while it may be sent soon.
+struct MessageContent {
+  std::string encoded;  // the dispatch record's own bytes, as the log and the backlog have them
+  subscriptions::DispatchRecord record;  // without its data
+  size_t data_bytes = 0;                 // the data are the last ones of `encoded`
+  std::string message_id;
+
+  absl::string_view data() const {
+    return absl::string_view(encoded).substr(encoded.size() - data_bytes);
+  }
+  // Its texts belong to this.
+  MessageView View() const;
+};
+// Errors as of DecodeDispatchRecord().
+absl::StatusOr<std::unique_ptr<MessageContent>> MakeMessageContent(absl::string_view encoded);
+
+// One message in an endpoint's memory. Its record is pending in the log, or it is an entry of the
+// backlog, or (a record that a predecessor may have parked) both.
+struct Message {
+  uint64_t order = 0;       // its offset in the dispatch log; its place in the backlog
+  IdBytes digest{};         // of its identity
+  uint32_t bytes = 0;       // of its record
+  uint32_t body_bytes = 0;  // of its envelope, at most
+  WallTime event_time;
+  WallTime dispatch_time;
+  MonotonicTime arrived;
+  bool pending = false;                     // its end completes the record
+  bool listed = false;                      // its end removes the entry
+  std::unique_ptr<MessageContent> content;  // null: is read back from the backlog when it is needed
+};
+// `content` becomes the message's.
+Message MakeMessage(std::unique_ptr<MessageContent> content, uint64_t order, const IdBytes& digest);
+
+inline absl::string_view DigestBytes(const IdBytes& digest) {
+  return absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size());
+}
+
+// Messages that go out in one request.
+struct Batch {
+  std::vector<Message> messages;  // in the order of their offsets
+  size_t bytes = 0;               // of its body, at most
+  // From the first try on: names it for good (BatchKey()).
+  absl::optional<IdBytes> key;
+  int attempts = 0;  // charged ones
+  int tries = 0;     // all of them
+  MonotonicTime first_try;
+  Outcome last;
+  bool recorded = false;  // the backlog knows its composition and its attempts
+
+  void Add(Message message) {
+    bytes += message.body_bytes;
+    messages.push_back(std::move(message));
+  }
+};
+// The identity of one message, or a hash of those of several in their order.
+IdBytes BatchKey(const std::vector<Message>& messages);
+
+}  // namespace postrider::delivery

@@ -1,0 +1,316 @@
+// Between owners of the key group: what is in flight when it moves.
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "core/base/log.h"
+#include "delivery/delivery_program.h"
+#include "delivery/endpoint_function.h"
+#include "delivery/endpoint_timers.h"
+
+namespace postrider::delivery {
+namespace {
+
+// A deadline that a predecessor's clock has set lies no further ahead.
+constexpr std::chrono::minutes kDeadlineMax{2};
+// Results that wait for the backlog's restore; the batches of those beyond are tried again.
+constexpr size_t kEarlyResultsMax = 10'000;
+
+std::vector<int64_t> PendingOffsets(const Batch& batch) {
+  std::vector<int64_t> offsets;
+  for (const Message& message : batch.messages) {
+    if (message.pending) offsets.push_back(static_cast<int64_t>(message.order));
+  }
+  std::sort(offsets.begin(), offsets.end());
+  return offsets;
+}
+
+}  // namespace
+
+void EndpointFunction::OnDrain(TaskContext&, Drain kind) {
+  if (kind == Drain::kHandover) return RecordFlights();
+  flushing_ = true;
+  endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
+    if (!state.open.messages.empty()) state.open_due = true;
+    Schedule(state);
+  });
+}
+
+// A successor knows batches in flight whose messages are parked by their record only.
+void EndpointFunction::RecordFlights() {
+  if (backlog_ == nullptr) return;
+  endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
+    for (auto& [id, flight] : state.flights) {
+      const bool listed = std::any_of(flight.batch.messages.begin(), flight.batch.messages.end(),
+                                      [](const Message& message) { return message.listed; });
+      if (listed) static_cast<void>(Record(state, flight.batch, FlightDeadline(flight)));
+    }
+  });
+}
+
+size_t EndpointFunction::in_flight() const {
+  // What can be sent at once is sent before the process stops; all of that stands in line.
+  const size_t flights = flights_ - kept_.size();
+  return flushing_ ? flights + in_line_ : flights;
+}
+
+std::vector<Operation> EndpointFunction::Operations() const {
+  const MonotonicTime now = ctx_->clock().Now();
+  const WallTime wall = ctx_->clock().Wall();
+  std::vector<Operation> operations;
+  endpoints_.ForEach([&](absl::string_view key, const EndpointState& state) {
+    for (const auto& [id, flight] : state.flights) {
+      Operation operation;
+      operation.key = std::string(key);
+      operation.id = *flight.batch.key;
+      operation.offsets = PendingOffsets(flight.batch);
+      operation.deadline = wall + std::chrono::ceil<std::chrono::milliseconds>(
+                                      std::max(FlightDeadline(flight) - now, Duration::zero()));
+      operations.push_back(std::move(operation));
+    }
+  });
+  for (const auto& [id, inherited] : inherited_) {
+    if (inherited.deadline > now) operations.push_back(inherited.operation);
+  }
+  return operations;
+}
+
+void EndpointFunction::OnGivenBack(TaskContext&) { given_back_ = true; }
+
+void EndpointFunction::OnResume(TaskContext&) {
+  flushing_ = false;
+  if (std::exchange(given_back_, false)) {
+    // It came straight back.
+    for (const KeptResult& kept : std::exchange(kept_, {})) {
+      SettleFlight(*endpoints_.Get(kept.key), kept.flight, kept.result);
+    }
+  }
+  endpoints_.ForEach([this](absl::string_view, EndpointState& state) { Schedule(state); });
+}
+
+MovedFlight EndpointFunction::Moved(const EndpointState& state, const Flight& flight) const {
+  const Batch& batch = flight.batch;
+  MovedFlight moved;
+  moved.tp = ctx_->partition();
+  moved.result.key = state.key;
+  moved.result.id = *batch.key;
+  moved.result.offsets = PendingOffsets(batch);
+  moved.flight.attempts = static_cast<uint32_t>(batch.attempts);
+  moved.flight.tries = static_cast<uint32_t>(batch.tries);
+  moved.flight.first_try =
+      ctx_->clock().Wall() -
+      std::chrono::duration_cast<std::chrono::milliseconds>(ctx_->clock().Now() - batch.first_try);
+  for (const Message& message : batch.messages) {
+    if (!message.listed) continue;
+    moved.flight.parked = true;
+    moved.flight.parked_members.push_back(message.digest);
+  }
+  if (moved.flight.parked_members.size() > FlightResult::kMembersNamedMax) {
+    moved.flight.parked_members.clear();
+  }
+  moved.batch_size = batch.messages.size();
+  moved.horizon = state.retry.horizon;
+  return moved;
+}
+
+void EndpointFunction::Close(TaskContext&, CloseReason reason) {
+  self_.reset();
+  program_.Forget(this);
+  for (const KeptResult& kept : std::exchange(kept_, {})) {
+    EndpointState& state = *endpoints_.Get(kept.key);
+    const auto flight = state.flights.find(kept.flight);
+    if (reason == CloseReason::kMoved) {
+      program_.PassOn(Moved(state, flight->second), kept.result);
+    }
+    program_.metrics().requests_in_flight.Add(-1);
+    state.flights.erase(flight);
+  }
+  endpoints_.ForEach([this, reason](absl::string_view, EndpointState& state) {
+    for (const auto& [id, flight] : state.flights) {
+      if (reason == CloseReason::kMoved) {
+        program_.TakeOver(id, Moved(state, flight));
+        continue;
+      }
+      program_.sink().Abort(flight.request);
+      program_.metrics().requests_in_flight.Add(-1);
+    }
+    if (state.awaits_snapshot) program_.metrics().waiting_for_snapshot.Add(-1);
+    state.flights.clear();
+  });
+  flights_ = 0;
+  in_line_ = 0;
+  ctx_ = nullptr;
+}
+
+// ---- The successor's side ----
+
+void EndpointFunction::OnInherited(TaskContext& ctx, std::vector<Operation> operations) {
+  const MonotonicTime now = ctx.clock().Now();
+  const WallTime wall = ctx.clock().Wall();
+  for (Operation& operation : operations) {
+    const Duration left = std::min<Duration>(Age(operation.deadline, wall), kDeadlineMax);
+    if (left <= Duration::zero() || operation.key.size() != sizeof(IdBytes)) continue;
+    for (const int64_t offset : operation.offsets) held_offsets_[offset] = operation.id;
+    Inherited& inherited = inherited_[operation.id];
+    inherited.deadline = now + left;
+    inherited.operation = std::move(operation);
+  }
+  SetInheritedTimer();
+}
+
+void EndpointFunction::SetInheritedTimer() {
+  absl::optional<MonotonicTime> first;
+  for (const auto& [id, inherited] : inherited_) {
+    if (!first || inherited.deadline < *first) first = inherited.deadline;
+  }
+  if (first) ctx_->SetTimer(kFunctionKey, kInheritedTimer, *first);
+}
+
+// A message that a predecessor has in flight waits for what comes of that.
+bool EndpointFunction::Hold(EndpointState& state, Message& message) {
+  if (held_offsets_.empty()) return false;
+  const auto held = held_offsets_.find(static_cast<int64_t>(message.order));
+  if (held == held_offsets_.end()) return false;
+  Inherited& inherited = inherited_.at(held->second);
+  // Named for another endpoint: not what was written.
+  if (inherited.operation.key != state.key) return false;
+  state.pending_bytes += message.bytes;
+  state.last_used = ctx_->clock().Now();
+  inherited.held.push_back(std::move(message));
+  return true;
+}
+
+std::vector<Message> EndpointFunction::TakeHeld(const IdBytes& id) {
+  auto found = inherited_.extract(id);
+  if (found.empty()) return {};
+  for (const int64_t offset : found.mapped().operation.offsets) held_offsets_.erase(offset);
+  return std::move(found.mapped().held);
+}
+
+// No result has come: as after a crash, it may have reached its receiver, and is tried again as it
+// was.
+void EndpointFunction::EndInherited() {
+  const MonotonicTime now = ctx_->clock().Now();
+  std::vector<std::pair<IdBytes, std::string>> ended;
+  for (const auto& [id, inherited] : inherited_) {
+    if (inherited.deadline <= now) ended.emplace_back(id, inherited.operation.key);
+  }
+  for (const auto& [id, key] : ended) {
+    Batch batch;
+    for (Message& message : TakeHeld(id)) batch.Add(std::move(message));
+    if (batch.messages.empty()) continue;
+    batch.key = BatchKey(batch.messages);
+    batch.tries = 1;
+    batch.first_try = now;
+    EndpointState& state = StateOf(key);
+    Wait(state, now, std::move(batch));
+    Schedule(state);
+  }
+  SetInheritedTimer();
+}
+
+void EndpointFunction::OnResult(TaskContext& ctx, const OperationResult& result) {
+  const absl::StatusOr<FlightResult> flight = DecodeFlightResult(result.outcome);
+  if (absl::IsUnimplemented(flight.status())) return ctx.Fail(flight.status());
+  if (!flight.ok() || result.key.size() != sizeof(IdBytes)) {
+    // Its messages are tried again.
+    program_.metrics().undecodable.Increment();
+    POSTRIDER_LOG(kError, "undecodable result", {"partition", ctx.partition().ToString()},
+                  {"why", flight.status().message()});
+    return;
+  }
+  SettleResult(result, *flight);
+}
+
+void EndpointFunction::SettleEarlyResults() {
+  for (const auto& [result, flight] : std::exchange(early_results_, {})) {
+    SettleResult(result, flight);
+  }
+}
+
+// As if it were a result of ours, for what the predecessor had in flight: messages that were held,
+// and the batch as it stands in the backlog.
+void EndpointFunction::SettleResult(const OperationResult& result, const FlightResult& flight) {
+  EndpointState& state = StateOf(result.key);
+  Batch batch;
+  for (Message& message : TakeHeld(result.id)) batch.Add(std::move(message));
+  const auto parked =
+      std::find_if(state.waiting.begin(), state.waiting.end(),
+                   [&result](const auto& waiting) { return waiting.second.key == result.id; });
+  if (parked != state.waiting.end()) {
+    Batch stored = TakeWaiting(state, parked);
+    for (Message& message : batch.messages) stored.Add(std::move(message));
+    std::sort(stored.messages.begin(), stored.messages.end(),
+              [](const Message& a, const Message& b) { return a.order < b.order; });
+    batch = std::move(stored);
+  } else if (backlog_ != nullptr && flight.parked && !backlog_->restored() &&
+             state.flag != Backlog::Flag::kNone && early_results_.size() < kEarlyResultsMax) {
+    early_results_.emplace_back(result, flight);
+  }
+  if (flight.outcome.verdict == Verdict::kDone && !flight.untried) {
+    TakeNamed(state, result, flight, batch);
+  }
+  if (batch.messages.empty()) return Schedule(state);
+  batch.key = result.id;
+  batch.attempts = static_cast<int>(flight.attempts);
+  batch.tries = std::max(static_cast<int>(flight.tries), 1);
+  batch.first_try = ctx_->clock().Now() - Age(ctx_->clock().Wall(), flight.first_try);
+  if (flight.untried) {
+    batch.tries -= 1;
+    PutBack(state, std::move(batch));
+  } else {
+    Settle(state, std::move(batch), flight.outcome);
+  }
+  Schedule(state);
+}
+
+// Puts into `batch` what the result names and has got elsewhere meanwhile (unless it is in flight
+// again): messages that could not be held, entries whose batch nobody knows.
+void EndpointFunction::TakeNamed(EndpointState& state, const OperationResult& result,
+                                 const FlightResult& flight, Batch& batch) {
+  const absl::flat_hash_set<int64_t> offsets(result.offsets.begin(), result.offsets.end());
+  absl::flat_hash_set<IdBytes> members(flight.parked_members.begin(), flight.parked_members.end());
+  for (const Message& message : batch.messages) members.erase(message.digest);
+  const auto take = [&](Batch& from) {
+    const auto named = [&](const Message& message) {
+      return (message.pending && offsets.contains(static_cast<int64_t>(message.order))) ||
+             members.contains(message.digest);
+    };
+    const auto first = std::stable_partition(from.messages.begin(), from.messages.end(),
+                                             [&](const Message& m) { return !named(m); });
+    for (auto it = first; it != from.messages.end(); ++it) {
+      members.erase(it->digest);
+      from.bytes -= std::min<size_t>(from.bytes, it->body_bytes);
+      batch.Add(std::move(*it));
+    }
+    from.messages.erase(first, from.messages.end());
+  };
+  take(state.open);
+  if (state.open.messages.empty()) state.open_due = state.open_late = state.open_long = false;
+  for (std::deque<Batch>* line : {&state.ready, &state.drained}) {
+    for (Batch& queued : *line) take(queued);
+    std::erase_if(*line, [](const Batch& queued) { return queued.messages.empty(); });
+  }
+  for (auto it = state.waiting.begin(); it != state.waiting.end();) {
+    const size_t before = it->second.messages.size();
+    take(it->second);
+    state.waiting_messages -= before - it->second.messages.size();
+    if (!it->second.messages.empty()) {
+      ++it;
+      continue;
+    }
+    if (it->second.recorded) backlog_->RemoveBatch(state.key, *it->second.key);
+    it = state.waiting.erase(it);
+  }
+  if (backlog_ == nullptr || state.flag == Backlog::Flag::kNone) return;
+  // Those that are claimed now are in flight again, and have their own result.
+  for (const IdBytes& member : members) {
+    if (!state.claimed.contains(member)) backlog_->Remove(state.key, member, 0);
+  }
+}
+
+}  // namespace postrider::delivery

@@ -1,0 +1,497 @@
+// Between memory and the durable backlog.
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/log.h"
+#include "delivery/delivery_program.h"
+#include "delivery/endpoint_function.h"
+#include "delivery/endpoint_timers.h"
+
+namespace postrider::delivery {
+namespace {
+
+// An endpoint fails when so many of its attempts have in a row.
+constexpr int kFailuresInARow = 10;
+// What is read back at once for a streaming endpoint.
+constexpr size_t kDrainMessages = 64;
+constexpr size_t kDrainBytes = 256 << 10;
+// Claimed entries that one turn steps over on its way to those that are not.
+constexpr size_t kStepOverMax = 5'000;
+// A stored due time is a hint: no retry waits longer after a restart.
+constexpr std::chrono::hours kDueMax{24};
+// An answer may come in so long after its deadline.
+constexpr std::chrono::seconds kAnswerMargin{1};
+
+uint8_t Bit(ParkReason reason) { return static_cast<uint8_t>(1 << static_cast<int>(reason)); }
+
+bool AnyPending(const Batch& batch) {
+  return std::any_of(batch.messages.begin(), batch.messages.end(),
+                     [](const Message& message) { return message.pending; });
+}
+bool AnyListed(const Batch& batch) {
+  return std::any_of(batch.messages.begin(), batch.messages.end(),
+                     [](const Message& message) { return message.listed; });
+}
+
+// What is parked is read back when it is due.
+void DropContents(Batch& batch) {
+  for (Message& message : batch.messages) {
+    if (!message.pending) message.content.reset();
+  }
+}
+
+}  // namespace
+
+bool EndpointFunction::IsFailing(const EndpointState& state) const {
+  return state.failures_in_a_row >= kFailuresInARow;
+}
+
+void EndpointFunction::Want(EndpointState& state, ParkReason reason) {
+  state.park_wanted = static_cast<uint8_t>(state.park_wanted | Bit(reason));
+  park_again_.insert(state.key);
+}
+
+// False: it stays pending; to be tried again when its endpoint may have entries, or there is room.
+bool EndpointFunction::Park(EndpointState& state, Message& message, ParkReason reason) {
+  if (!message.pending) return true;
+  if (backlog_ == nullptr) return false;
+  if (!backlog_->EnsureFlag(state.key, state.flag) ||
+      !backlog_->Push(state.key, message.order, message.digest, message.content->encoded)) {
+    Want(state, reason);
+    return false;
+  }
+  // The record is completed when the write is durable.
+  state.pending_bytes -= message.bytes;
+  state.claimed.insert(message.digest);
+  message.pending = false;
+  message.listed = true;
+  program_.metrics().CountParked(reason).Increment();
+  return true;
+}
+
+bool EndpointFunction::ParkBatch(EndpointState& state, Batch& batch, ParkReason reason,
+                                 MonotonicTime due) {
+  if (backlog_ == nullptr) return false;
+  const bool parked = std::all_of(batch.messages.begin(), batch.messages.end(),
+                                  [&](Message& message) { return Park(state, message, reason); });
+  const bool recorded = batch.tries == 0 || !AnyListed(batch) || Record(state, batch, due);
+  return parked && recorded;
+}
+
+// Makes durable what a batch that may have reached its receiver consists of, and its attempts.
+bool EndpointFunction::Record(EndpointState& state, Batch& batch, MonotonicTime due) {
+  if (!batch.recorded) {
+    std::vector<BatchMember> members;
+    members.reserve(batch.messages.size());
+    for (const Message& message : batch.messages) {
+      members.push_back(BatchMember{message.order, message.digest, message.bytes});
+    }
+    if (!backlog_->PutBatch(state.key, *batch.key, members)) {
+      Want(state, ParkReason::kFailed);
+      return false;
+    }
+    batch.recorded = true;
+  }
+  const MonotonicTime now = ctx_->clock().Now();
+  const WallTime wall = ctx_->clock().Wall();
+  const auto millis = [](Duration duration) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+  };
+  BatchAttempts attempts;
+  attempts.attempts = static_cast<uint32_t>(batch.attempts);
+  attempts.tries = static_cast<uint32_t>(batch.tries);
+  attempts.first_try = wall - millis(now - batch.first_try);
+  attempts.due = wall + millis(std::max(due - now, Duration::zero()));
+  attempts.last_outcome = static_cast<uint32_t>(batch.last.kind);
+  attempts.last_status = batch.last.status;
+  backlog_->PutAttempts(state.key, *batch.key, attempts);
+  return true;
+}
+
+MonotonicTime EndpointFunction::FlightDeadline(const Flight& flight) const {
+  return flight.on_wire.value_or(ctx_->clock().Now()) + flight.timeout + kAnswerMargin;
+}
+
+// What was never tried goes to the backlog as it is: it is gathered anew when it is read back.
+bool EndpointFunction::ParkReady(EndpointState& state, ParkReason reason) {
+  bool parked = true;
+  std::deque<Batch> kept;
+  for (Batch& batch : std::exchange(state.ready, {})) {
+    if (!parked || batch.recorded) {
+      kept.push_back(std::move(batch));
+      continue;
+    }
+    Batch rest;
+    for (Message& message : batch.messages) {
+      if (parked && message.pending) {
+        parked = Spill(state, message.order, message.digest, message.content->encoded, reason);
+        if (parked) {
+          state.pending_bytes -= message.bytes;
+          continue;
+        }
+      }
+      rest.Add(std::move(message));
+    }
+    if (!rest.messages.empty()) kept.push_back(std::move(rest));
+  }
+  state.ready = std::move(kept);
+  if (!parked) Want(state, reason);
+  return parked;
+}
+
+bool EndpointFunction::ParkOpen(EndpointState& state, ParkReason reason) {
+  bool parked = true;
+  for (Message& message : state.open.messages) {
+    parked = Park(state, message, reason);
+    if (!parked) break;
+    message.content.reset();
+  }
+  return parked;
+}
+
+bool EndpointFunction::ParkWaiting(EndpointState& state, ParkReason reason) {
+  bool parked = true;
+  for (auto& [due, batch] : state.waiting) {
+    if (batch.recorded && !AnyPending(batch)) continue;
+    parked = ParkBatch(state, batch, reason, due);
+    DropContents(batch);
+    if (!parked) break;
+  }
+  return parked;
+}
+
+// Everything of the endpoint that pends, where it stands: what is in flight is not sent again
+// before its result is in, an open batch keeps its members.
+void EndpointFunction::ParkAll(EndpointState& state, ParkReason reason) {
+  if (backlog_ == nullptr || state.pending_bytes == 0) return;
+  bool parked = true;
+  for (auto& [id, flight] : state.flights) {
+    if (!parked || !AnyPending(flight.batch)) continue;
+    parked = ParkBatch(state, flight.batch, reason, FlightDeadline(flight));
+  }
+  parked =
+      parked && ParkWaiting(state, reason) && ParkReady(state, reason) && ParkOpen(state, reason);
+  if (!parked) Want(state, reason);
+  Schedule(state);
+}
+
+// What was refused before.
+void EndpointFunction::ParkAgain(EndpointState& state) {
+  const uint8_t wanted = std::exchange(state.park_wanted, uint8_t{0});
+  if ((wanted & (Bit(ParkReason::kAge) | Bit(ParkReason::kPressure))) != 0) {
+    ParkAll(state,
+            (wanted & Bit(ParkReason::kAge)) != 0 ? ParkReason::kAge : ParkReason::kPressure);
+  } else {
+    if ((wanted & Bit(ParkReason::kFailed)) != 0) {
+      static_cast<void>(ParkWaiting(state, ParkReason::kFailed));
+    }
+    if ((wanted & Bit(ParkReason::kLongWait)) != 0 && state.open_long) {
+      static_cast<void>(ParkOpen(state, ParkReason::kLongWait));
+    }
+  }
+}
+
+void EndpointFunction::OnFlagged(const std::string& key) {
+  EndpointState* state = endpoints_.Get(key);
+  if (state == nullptr) return;
+  state->flag = Backlog::Flag::kSet;
+  park_again_.erase(key);
+  ParkAgain(*state);
+}
+
+// Whether a new message goes to the backlog at once: its endpoint holds its share already, or fails
+// and has others there that come first.
+bool EndpointFunction::Spills(const EndpointState& state, size_t bytes) const {
+  if (backlog_ == nullptr) return false;
+  const size_t share =
+      std::max(program_.options().endpoint_share_bytes, static_cast<size_t>(state.bytes_max));
+  if (state.pending_bytes + bytes > share) return true;
+  return IsFailing(state) && HasListed(state);
+}
+
+bool EndpointFunction::Spill(EndpointState& state, uint64_t order, const IdBytes& digest,
+                             absl::string_view encoded, ParkReason reason) {
+  if (!backlog_->EnsureFlag(state.key, state.flag) ||
+      !backlog_->Push(state.key, order, digest, encoded)) {
+    return false;
+  }
+  state.last_used = ctx_->clock().Now();
+  state.drain_from = std::min(state.drain_from, order);
+  state.drained_dry = false;
+  program_.metrics().CountParked(reason).Increment();
+  return true;
+}
+
+absl::optional<MonotonicTime> EndpointFunction::OldestPending(const EndpointState& state) const {
+  absl::optional<MonotonicTime> oldest;
+  const auto look = [&oldest](const Batch& batch) {
+    const auto pending = std::find_if(batch.messages.begin(), batch.messages.end(),
+                                      [](const Message& message) { return message.pending; });
+    if (pending == batch.messages.end()) return false;
+    if (!oldest || pending->arrived < *oldest) oldest = pending->arrived;
+    return true;
+  };
+  look(state.open);
+  // The first batch that has any is the oldest of its line.
+  static_cast<void>(std::any_of(state.ready.begin(), state.ready.end(), look));
+  for (const auto& [id, flight] : state.flights) look(flight.batch);
+  for (const auto& [due, batch] : state.waiting) look(batch);
+  return oldest;
+}
+
+void EndpointFunction::ParkOld() {
+  const MonotonicTime now = ctx_->clock().Now();
+  endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
+    if (state.pending_bytes == 0) return;
+    const absl::optional<MonotonicTime> oldest = OldestPending(state);
+    if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
+  });
+  if (sweeping_) ctx_->SetTimer(kFunctionKey, kAgeTimer, now + kAgeInterval);
+}
+
+// What does not move makes room for what does: endpoints that fail, and messages that have pended
+// for a while. Lag that has other reasons stays in the log.
+void EndpointFunction::OnPressure(TaskContext&) {
+  const MonotonicTime now = ctx_->clock().Now();
+  endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
+    if (state.pending_bytes == 0) return;
+    const absl::optional<MonotonicTime> oldest = OldestPending(state);
+    if (state.failures_in_a_row > 0 ||
+        (oldest && now - *oldest >= program_.options().park_after_under_pressure)) {
+      ParkAll(state, ParkReason::kPressure);
+    }
+  });
+}
+
+bool EndpointFunction::HasListed(const EndpointState& state) const {
+  return backlog_ != nullptr && state.flag != Backlog::Flag::kNone && !state.drained_dry &&
+         backlog_->restored() && backlog_->size(state.key) > state.claimed.size();
+}
+
+// Reads entries that are not in memory into `drained`: a batch, or some messages of a streaming
+// endpoint. A batch that is not full and has not waited its time joins the open one instead.
+void EndpointFunction::DrainBacklog(EndpointState& state) {
+  const uint64_t from = state.drain_from;
+  std::vector<Message> found;
+  std::vector<Backlog::Damaged> damaged;
+  absl::Status fault;
+  size_t bytes = 0;
+  size_t stepped_over = 0;
+  bool full = false;
+  const size_t messages_max =
+      state.streaming ? kDrainMessages : static_cast<size_t>(state.events_max);
+  const size_t bytes_max = state.streaming ? kDrainBytes : static_cast<size_t>(state.bytes_max);
+  const bool at_end = backlog_->Scan(
+      state.key, from, [&](uint64_t order, const IdBytes& digest, absl::string_view encoded) {
+        if (state.claimed.contains(digest)) {
+          state.drain_from = order + 1;
+          return ++stepped_over < kStepOverMax;
+        }
+        absl::StatusOr<std::unique_ptr<MessageContent>> content = MakeMessageContent(encoded);
+        if (absl::IsUnimplemented(content.status())) {
+          fault = content.status();
+          return false;
+        }
+        if (!content.ok()) {
+          damaged.push_back(Backlog::Damaged{order, digest, std::string(encoded)});
+          state.drain_from = order + 1;
+          return true;
+        }
+        Message message = MakeMessage(*std::move(content), order, digest);
+        full = !found.empty() && bytes + message.body_bytes > bytes_max;
+        if (full) return false;
+        message.arrived = ctx_->clock().Now();
+        message.listed = true;
+        bytes += message.body_bytes;
+        found.push_back(std::move(message));
+        state.drain_from = order + 1;
+        full = found.size() >= messages_max || bytes >= bytes_max;
+        return !full;
+      });
+  if (!fault.ok()) return ctx_->Fail(std::move(fault));
+  for (Backlog::Damaged& entry : damaged) RejectEntry(state, std::move(entry));
+  if (found.empty()) {
+    // Once from the very beginning: what is there is claimed, or it is not there.
+    if (at_end) {
+      state.drained_dry = from == 0;
+      state.drain_from = 0;
+    }
+    return;
+  }
+  program_.metrics().drained.Add(static_cast<double>(found.size()));
+  for (const Message& message : found) state.claimed.insert(message.digest);
+  const bool may_wait = !state.streaming && !full && !flushing_ &&
+                        Age(ctx_->clock().Wall(), found.front().dispatch_time) < state.wait_max;
+  if (state.streaming || may_wait) {
+    for (Message& message : found) Add(state, std::move(message));
+    return;
+  }
+  Batch batch;
+  for (Message& message : found) batch.Add(std::move(message));
+  state.drained.push_back(std::move(batch));
+}
+
+// An entry that was never written by us: kept for inspection, as such records are.
+void EndpointFunction::RejectEntry(EndpointState& state, Backlog::Damaged entry) {
+  program_.metrics().undecodable.Increment();
+  POSTRIDER_LOG(kError, "undecodable backlog entry", {"partition", ctx_->partition().ToString()},
+                {"offset", entry.order});
+  state.claimed.insert(entry.digest);
+  Output output;
+  output.record.topic = absl::StrCat(program_.options().topic_prefix, "rejected");
+  output.record.key = state.key;
+  output.record.headers = {{"reason", "undecodable_backlog_entry"},
+                           {"source", ctx_->partition().ToString()}};
+  output.ending.endpoint = state.id;
+  output.ending.order = entry.order;
+  output.ending.digest = entry.digest;
+  output.ending.bytes = static_cast<uint32_t>(entry.encoded.size());
+  output.ending.listed = true;
+  output.record.value = std::move(entry.encoded);
+  Emit(std::move(output));
+}
+
+// Reads back what was parked. False: nothing is left of the batch, or the state has failed.
+bool EndpointFunction::Load(EndpointState& state, Batch& batch) {
+  std::vector<IdBytes> absent;
+  for (const Message& message : batch.messages) {
+    if (message.content == nullptr) absent.push_back(message.digest);
+  }
+  if (absent.empty()) return !batch.messages.empty();
+  std::vector<Backlog::Damaged> damaged;
+  const absl::optional<size_t> missing = backlog_->Load(state.key, batch.messages, damaged);
+  if (!missing) {
+    Wait(state, ctx_->clock().Now() + std::chrono::seconds(1), std::move(batch));
+    return false;
+  }
+  program_.metrics().drained.Add(static_cast<double>(absent.size() - *missing));
+  for (Backlog::Damaged& entry : damaged) RejectEntry(state, std::move(entry));
+  if (*missing > damaged.size()) {
+    // They have ended elsewhere, or stand at another place than they did: then they are drained.
+    absl::flat_hash_set<IdBytes> there;
+    for (const Message& message : batch.messages) there.insert(message.digest);
+    for (const Backlog::Damaged& entry : damaged) there.insert(entry.digest);
+    for (const IdBytes& digest : absent) {
+      if (!there.contains(digest)) state.claimed.erase(digest);
+    }
+    state.drain_from = 0;
+    state.drained_dry = false;
+  }
+  if (!batch.messages.empty()) return true;
+  if (batch.recorded) backlog_->RemoveBatch(state.key, *batch.key);
+  ClearFlagWhenEmpty(state);
+  return false;
+}
+
+void EndpointFunction::ClearFlagWhenEmpty(EndpointState& state) {
+  if (backlog_ == nullptr || !backlog_->restored() || state.flag != Backlog::Flag::kSet) return;
+  backlog_->ClearFlagWhenEmpty(state.key, [this, key = state.key] {
+    EndpointState* now = endpoints_.Get(key);
+    if (now == nullptr) return true;
+    return std::exchange(now->flag, Backlog::Flag::kNone) == Backlog::Flag::kSet;
+  });
+}
+
+// Messages that were read while nobody could say whether they are entries: those that are, are as
+// good as parked.
+bool EndpointFunction::ResolveListed(EndpointState& state, std::vector<Message>& messages) {
+  bool any = false;
+  for (Message& message : messages) {
+    if (!message.pending || !message.listed) continue;
+    message.listed = backlog_->Has(state.key, message.order, message.digest);
+    if (!message.listed) continue;
+    any = true;
+    message.pending = false;
+    state.pending_bytes -= message.bytes;
+    state.claimed.insert(message.digest);
+    ctx_->Complete(static_cast<int64_t>(message.order));
+  }
+  return any;
+}
+
+void EndpointFunction::OnRestored(TaskContext&, size_t index) {
+  if (backlog_ == nullptr) return;
+  backlog_->OnRestored(index);
+  if (index != kBacklogChangelog) return;
+  for (auto& [id, inherited] : inherited_) {
+    EndpointState* state = endpoints_.Get(inherited.operation.key);
+    if (state != nullptr) ResolveListed(*state, inherited.held);
+  }
+  endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
+    if (state.flag == Backlog::Flag::kNone) return;
+    ResolveListed(state, state.open.messages);
+    for (Batch& batch : state.ready) ResolveListed(state, batch.messages);
+    for (auto& [due, batch] : state.waiting) {
+      if (ResolveListed(state, batch.messages)) static_cast<void>(Record(state, batch, due));
+    }
+    for (auto& [flight_id, flight] : state.flights) {
+      if (ResolveListed(state, flight.batch.messages)) {
+        static_cast<void>(Record(state, flight.batch, FlightDeadline(flight)));
+      }
+    }
+    if (backlog_->size(state.key) == 0) ClearFlagWhenEmpty(state);
+  });
+  for (const std::string& key : backlog_->Keys()) {
+    EndpointState& state = StateOf(key);
+    static_cast<void>(backlog_->EnsureFlag(state.key, state.flag));
+    state.drain_from = 0;
+    RestoreBatches(state);
+    Schedule(state);
+  }
+  SettleEarlyResults();
+}
+
+// Batches that a predecessor had tried wait for their next try; no message of theirs is drained
+// beside.
+void EndpointFunction::RestoreBatches(EndpointState& state) {
+  absl::flat_hash_set<IdBytes> known;
+  const auto know = [&known](const Batch& batch) {
+    if (batch.recorded) known.insert(*batch.key);
+  };
+  for (const auto& [due, batch] : state.waiting) know(batch);
+  for (const auto& [id, flight] : state.flights) know(flight.batch);
+  for (const Batch& batch : state.ready) know(batch);
+  for (const Batch& batch : state.drained) know(batch);
+
+  const MonotonicTime now = ctx_->clock().Now();
+  const WallTime wall = ctx_->clock().Wall();
+  for (const Backlog::StoredBatch& stored : backlog_->Batches(state.key)) {
+    if (known.contains(stored.key)) continue;
+    Batch batch;
+    for (const BatchMember& member : stored.members) {
+      // One that is live was read again and goes its own way.
+      if (!state.claimed.insert(member.digest).second) continue;
+      Message message;
+      message.order = member.order;
+      message.digest = member.digest;
+      message.bytes = member.bytes;
+      message.arrived = now;
+      message.listed = true;
+      batch.Add(std::move(message));
+    }
+    if (batch.messages.empty()) {
+      backlog_->RemoveBatch(state.key, stored.key);
+      continue;
+    }
+    const BatchAttempts attempts = stored.attempts.value_or(BatchAttempts{0, 1, wall, wall, 0, 0});
+    batch.key = stored.key;
+    batch.recorded = true;
+    batch.attempts = static_cast<int>(attempts.attempts);
+    batch.tries = std::max(static_cast<int>(attempts.tries), 1);
+    batch.first_try = now - Age(wall, attempts.first_try);
+    batch.last.kind = static_cast<OutcomeKind>(attempts.last_outcome);
+    batch.last.status = attempts.last_status;
+    MonotonicTime due = now + std::min<Duration>(Age(attempts.due, wall), kDueMax);
+    const auto inherited = inherited_.find(stored.key);
+    if (inherited != inherited_.end()) due = std::max(due, inherited->second.deadline);
+    Wait(state, due, std::move(batch));
+  }
+}
+
+}  // namespace postrider::delivery

@@ -1,0 +1,293 @@
+// The line of endpoints, and what it takes to send a batch.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/base/check.h"
+#include "core/base/log.h"
+#include "core/base/status_macros.h"
+#include "delivery/body.h"
+#include "delivery/delivery_program.h"
+#include "delivery/endpoint_function.h"
+#include "delivery/endpoint_timers.h"
+#include "delivery/headers.h"
+
+namespace postrider::delivery {
+namespace {
+
+// Retries and backlog get at least one send in five while fresh messages wait.
+constexpr int kFreshInARowMax = 4;
+// Nothing new is tried while so many batches, or messages in them, wait for a retry: the rest waits
+// in the backlog, which costs no memory.
+constexpr size_t kWaitingBatchesMax = 10'000;
+constexpr size_t kWaitingMessagesMax = 100'000;
+constexpr size_t kWaitingBatchesMaxFailing = 100;
+constexpr size_t kWaitingMessagesMaxFailing = 2'000;
+
+Outcome MisconfiguredOutcome() {
+  Outcome outcome;
+  outcome.kind = OutcomeKind::kConfiguration;
+  outcome.verdict = Verdict::kRetry;
+  outcome.charge = Charge::kCharged;
+  outcome.breaker = BreakerEffect::kFailure;
+  return outcome;
+}
+
+}  // namespace
+
+bool EndpointFunction::OpenMayGo(const EndpointState& state) const {
+  if (state.open.messages.empty() || !state.open_due) return false;
+  // With wait_max 0 a batch gathers while a request is in flight.
+  return state.wait_max > Duration::zero() || state.flights.empty() || flushing_;
+}
+
+bool EndpointFunction::MayTakeFresh(const EndpointState& state) const {
+  if (backlog_ == nullptr) return true;
+  const bool failing = IsFailing(state);
+  return state.waiting.size() < (failing ? kWaitingBatchesMaxFailing : kWaitingBatchesMax) &&
+         state.waiting_messages < (failing ? kWaitingMessagesMaxFailing : kWaitingMessagesMax);
+}
+
+// A stop sends what is in memory, and leaves the backlog where it is.
+bool EndpointFunction::BacklogMayGo(const EndpointState& state) const {
+  return !state.drained.empty() || (!flushing_ && HasListed(state));
+}
+
+bool EndpointFunction::Sendable(const EndpointState& state) const {
+  if (state.awaits_snapshot || state.flights.size() >= state.window.size()) return false;
+  const MonotonicTime now = ctx_->clock().Now();
+  if (now < state.hold_until) return false;
+  if (!state.waiting.empty() && state.waiting.begin()->first <= now) return true;
+  if (!MayTakeFresh(state)) return false;
+  return !state.ready.empty() || OpenMayGo(state) || BacklogMayGo(state);
+}
+
+// Puts the endpoint in line when it can send, else sets the timer for when it may.
+void EndpointFunction::Schedule(EndpointState& state) {
+  if (state.in_line) return;
+  if (Sendable(state)) {
+    if (!ctx_->MayAct()) return;  // OnResume() comes
+    state.in_line = true;
+    ++in_line_;
+    program_.Enqueue(this, state.key);
+    return;
+  }
+  // A slot that becomes free, a snapshot or a full batch come here by themselves.
+  const MonotonicTime now = ctx_->clock().Now();
+  const bool fresh =
+      MayTakeFresh(state) && (!state.ready.empty() || state.open_due || BacklogMayGo(state));
+  if (fresh && state.hold_until > now) {
+    ctx_->SetTimer(state.key, kSendTimer, state.hold_until);
+  } else if (!state.waiting.empty()) {
+    const MonotonicTime retry = std::max(state.hold_until, state.waiting.begin()->first);
+    if (retry > now) ctx_->SetTimer(state.key, kSendTimer, retry);
+  }
+}
+
+absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
+  const auto due = state.waiting.begin();
+  const bool retry_due = due != state.waiting.end() && due->first <= ctx_->clock().Now();
+  const bool may_take = MayTakeFresh(state);
+  const bool fresh = may_take && (!state.ready.empty() || OpenMayGo(state));
+  const bool backlog = may_take && BacklogMayGo(state);
+  if ((retry_due || backlog) && (!fresh || state.fresh_in_a_row >= kFreshInARowMax)) {
+    state.fresh_in_a_row = 0;
+    if (retry_due) return TakeWaiting(state, due);
+    if (state.drained.empty()) DrainBacklog(state);
+    if (!state.drained.empty()) {
+      Batch batch = std::move(state.drained.front());
+      state.drained.pop_front();
+      return batch;
+    }
+    // What was read back has joined the open batch, or nothing was there.
+  }
+  if (retry_due || backlog) ++state.fresh_in_a_row;
+  if (!may_take) return absl::nullopt;
+  if (state.ready.empty() && OpenMayGo(state)) CloseOpen(state);
+  if (state.ready.empty()) return absl::nullopt;
+  Batch batch = std::move(state.ready.front());
+  state.ready.pop_front();
+  return batch;
+}
+
+void EndpointFunction::SendNext(const std::string& key) {
+  EndpointState* state = endpoints_.Get(key);
+  if (state == nullptr) return;
+  state->in_line = false;
+  --in_line_;
+  if (!ctx_->MayAct() || !Sendable(*state)) {
+    Schedule(*state);
+    return;
+  }
+  absl::optional<Batch> batch = TakeNext(*state);
+  if (batch) Send(*state, *std::move(batch));
+  Schedule(*state);
+}
+
+// Where it came from, to be sent as soon as it may.
+void EndpointFunction::PutBack(EndpointState& state, Batch batch) {
+  if (batch.messages.empty()) return;
+  if (batch.tries > 0) return Wait(state, ctx_->clock().Now(), std::move(batch));
+  const bool pending = std::any_of(batch.messages.begin(), batch.messages.end(),
+                                   [](const Message& message) { return message.pending; });
+  (pending ? state.ready : state.drained).push_front(std::move(batch));
+}
+
+// Takes out of the batch what may not be sent any more. kWait: the snapshot is too old to tell.
+EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch& batch) {
+  if (!program_.SnapshotUsable()) return Admission::kWait;
+  const subscriptions::Snapshot& snapshot = *program_.snapshot();
+  const std::shared_ptr<const subscriptions::Endpoint> endpoint = snapshot.FindEndpoint(state.id);
+  std::vector<absl::optional<dlq::RefusalReason>> refused(batch.messages.size());
+  size_t count = 0;
+  for (size_t i = 0; i < batch.messages.size(); ++i) {
+    const subscriptions::DispatchRecord& record = batch.messages[i].content->record;
+    if (endpoint == nullptr) {
+      if (!snapshot.Sees(record.endpoint_xid)) return Admission::kWait;
+      refused[i] = dlq::RefusalReason::kEndpointDeleted;
+      ++count;
+    } else if (!snapshot.Granted(endpoint->customer, record.tenant)) {
+      if (!snapshot.Sees(record.grants_xid)) return Admission::kWait;
+      refused[i] = dlq::RefusalReason::kGrantWithdrawn;
+      ++count;
+    }
+  }
+  if (count == 0) return Admission::kSend;
+  const std::shared_ptr<Ending::Group> group =
+      count == batch.messages.size() ? GroupOf(batch) : nullptr;
+  std::vector<Message> kept;
+  for (size_t i = 0; i < batch.messages.size(); ++i) {
+    if (refused[i]) {
+      batch.bytes -= batch.messages[i].body_bytes;
+      Refuse(state, batch.messages[i], *refused[i], group);
+    } else {
+      kept.push_back(std::move(batch.messages[i]));
+    }
+  }
+  batch.messages = std::move(kept);
+  return batch.messages.empty() ? Admission::kDrop : Admission::kSend;
+}
+
+const PreparedEndpoint* EndpointFunction::Prepared(EndpointState& state, absl::Status* why) {
+  if (state.prepared == nullptr) {
+    absl::StatusOr<std::unique_ptr<PreparedEndpoint>> prepared =
+        PrepareEndpoint(program_.snapshot()->FindEndpoint(state.id), program_.keys());
+    if (!prepared.ok()) {
+      *why = prepared.status();
+      return nullptr;
+    }
+    state.prepared = *std::move(prepared);
+  }
+  return state.prepared.get();
+}
+
+absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(EndpointState& state, Batch& batch,
+                                                          const PreparedEndpoint& prepared) {
+  const subscriptions::EndpointSettings& settings = prepared.endpoint->settings;
+  std::vector<MessageView> views;
+  views.reserve(batch.messages.size());
+  for (const Message& message : batch.messages) views.push_back(message.content->View());
+  HttpRequest request;
+  request.url = prepared.url;
+  request.total_timeout = settings.timeout;
+  request.connection_group = std::string(prepared.endpoint->customer.view());
+  std::string id;
+  if (state.streaming && views.size() == 1) {
+    id = batch.messages.front().content->message_id;
+    request.body = EnvelopeBody(views.front());
+  } else {
+    id = BatchId(views);
+    request.body = BatchBody(views);
+  }
+  const WallTime now = ctx_->clock().Wall();
+  const int64_t seconds = MillisSinceEpoch(now) / 1000;
+  const std::string signature = state.prepared->secrets.Sign(id, seconds, request.body, now);
+  if (signature.empty()) {
+    return absl::FailedPreconditionError("delivery: the endpoint has no valid signing secret");
+  }
+  DeliveryHeaders headers;
+  headers.webhook_id = id;
+  headers.timestamp_seconds = seconds;
+  headers.signature = signature;
+  headers.attempt = batch.tries;
+  headers.batch_size = views.size();
+  headers.custom = &settings.headers;
+  ASSIGN_OR_RETURN(request.headers, MakeDeliveryHeaders(headers));
+  return request;
+}
+
+// Asked when a request has its slot: it may have waited for that, and the right to send may have
+// ended meanwhile.
+bool EndpointFunction::MayStart(const std::string& key, uint64_t flight) {
+  if (!ctx_->MayAct()) return false;
+  EndpointState* state = endpoints_.Get(key);
+  if (state == nullptr) return false;
+  const auto found = state->flights.find(flight);
+  if (found == state->flights.end()) return false;
+  found->second.on_wire = ctx_->clock().Now();
+  return true;
+}
+
+void EndpointFunction::Send(EndpointState& state, Batch batch) {
+  if (!batch.key) {
+    std::stable_sort(batch.messages.begin(), batch.messages.end(),
+                     [](const Message& a, const Message& b) { return a.order < b.order; });
+  }
+  if (!Load(state, batch)) return;
+  switch (Admit(state, batch)) {
+    case Admission::kDrop:
+      return;
+    case Admission::kWait:
+      state.awaits_snapshot = true;
+      awaiting_.push_back(state.key);
+      program_.metrics().waiting_for_snapshot.Add(1);
+      PutBack(state, std::move(batch));
+      return;
+    case Admission::kSend:
+      break;
+  }
+  batch.tries += 1;
+  const MonotonicTime now = ctx_->clock().Now();
+  if (batch.tries == 1) batch.first_try = now;
+  if (!batch.key) batch.key = BatchKey(batch.messages);
+  absl::Status why;
+  const PreparedEndpoint* prepared = Prepared(state, &why);
+  absl::StatusOr<HttpRequest> request =
+      prepared == nullptr ? absl::StatusOr<HttpRequest>(why) : MakeRequest(state, batch, *prepared);
+  if (!request.ok()) {
+    POSTRIDER_LOG(kWarn, "endpoint cannot be sent to", {"endpoint", state.id.ToString()},
+                  {"why", request.status().message()});
+    Settle(state, std::move(batch), MisconfiguredOutcome());
+    return;
+  }
+  const uint64_t id = program_.NextFlight();
+  const size_t size = batch.messages.size();
+  Flight flight;
+  flight.batch = std::move(batch);
+  flight.started = now;
+  flight.timeout = request->total_timeout;
+  Flight& placed = state.flights.emplace(id, std::move(flight)).first->second;
+  ++flights_;
+  program_.metrics().requests_in_flight.Add(1);
+  program_.metrics().batch_messages.Observe(static_cast<double>(size));
+  const std::weak_ptr<EndpointFunction*> self = self_;
+  request->may_start = [self, key = state.key, id] {
+    const std::shared_ptr<EndpointFunction*> function = self.lock();
+    return function != nullptr && (*function)->MayStart(key, id);
+  };
+  // The program outlives each request; this function need not.
+  placed.request = program_.sink().Send(
+      *std::move(request), [program = &program_, self, key = state.key, id](HttpResult result) {
+        const std::shared_ptr<EndpointFunction*> function = self.lock();
+        if (function != nullptr) {
+          (*function)->OnHttpResult(key, id, std::move(result));
+        } else {
+          program->OnMovedResult(id, result);
+        }
+      });
+}
+
+}  // namespace postrider::delivery

@@ -1,0 +1,241 @@
+// What becomes of a batch when its result is in, and of a message at its end.
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "core/base/check.h"
+#include "delivery/delivery_program.h"
+#include "delivery/endpoint_function.h"
+#include "delivery/endpoint_timers.h"
+#include "dlq/letters/dead_letter_log.h"
+
+namespace postrider::delivery {
+
+using subscriptions::DispatchRecord;
+
+void EndpointFunction::OnHttpResult(const std::string& key, uint64_t flight_id, HttpResult result) {
+  EndpointState* state = endpoints_.Get(key);
+  POSTRIDER_CHECK(state != nullptr);
+  const auto flight = state->flights.find(flight_id);
+  POSTRIDER_CHECK(flight != state->flights.end());
+  if (given_back_) {
+    // Nobody would know of it: the last commit is on its way.
+    kept_.push_back(KeptResult{key, flight_id, std::move(result)});
+    return;
+  }
+  SettleFlight(*state, flight_id, result);
+}
+
+void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
+                                    const HttpResult& result) {
+  const auto flight = state.flights.find(flight_id);
+  Batch batch = std::move(flight->second.batch);
+  state.flights.erase(flight);
+  --flights_;
+  state.last_used = ctx_->clock().Now();
+  DeliveryMetrics& metrics = program_.metrics();
+  metrics.requests_in_flight.Add(-1);
+  metrics.attempt_seconds.Observe(Seconds(result.timings.total));
+  if (result.resends > 0) metrics.resends.Add(result.resends);
+  if (result.failure == HttpFailure::kAborted && !result.request_sent) {
+    // As if it had not been tried.
+    batch.tries -= 1;
+    PutBack(state, std::move(batch));
+    return Schedule(state);
+  }
+
+  OutcomeContext context;
+  context.batch_size = batch.messages.size();
+  context.now = ctx_->clock().Wall();
+  context.horizon = state.retry.horizon;
+  const Outcome outcome = Classify(result, context);
+  Settle(state, std::move(batch), outcome);
+  Schedule(state);
+}
+
+void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& outcome) {
+  DeliveryMetrics& metrics = program_.metrics();
+  metrics.CountOutcome(outcome.kind).Increment();
+  state.window.Apply(outcome.window);
+  if (outcome.breaker == BreakerEffect::kSuccess) state.failures_in_a_row = 0;
+  if (outcome.breaker == BreakerEffect::kFailure) state.failures_in_a_row += 1;
+  batch.last = outcome;
+  const MonotonicTime now = ctx_->clock().Now();
+  if (outcome.hold) state.hold_until = std::max(state.hold_until, now + *outcome.hold);
+  switch (outcome.verdict) {
+    case Verdict::kDone: {
+      const WallTime wall = ctx_->clock().Wall();
+      metrics.delivered.Add(static_cast<double>(batch.messages.size()));
+      for (const Message& message : batch.messages) {
+        metrics.end_to_end_seconds.Observe(Seconds(Age(wall, message.event_time)));
+      }
+      return EndAll(state, batch);
+    }
+    case Verdict::kDeadLetter:
+      if (outcome.charge == Charge::kCharged) batch.attempts += 1;
+      return GiveUpBatch(state, std::move(batch), outcome.give_up);
+    case Verdict::kRetry:
+      break;
+  }
+  if (outcome.charge == Charge::kCharged) batch.attempts += 1;
+  const absl::optional<Duration> delay = NextDelay(state.retry, batch.attempts, program_.random());
+  if (!delay) {
+    return GiveUpBatch(state, std::move(batch),
+                       outcome.kind == OutcomeKind::kConfiguration ? dlq::DeadReason::kMisconfigured
+                                                                   : outcome.give_up);
+  }
+  // A receiver that names no time is left alone for the normal backoff.
+  if (outcome.kind == OutcomeKind::kThrottled && !outcome.hold) {
+    state.hold_until = std::max(state.hold_until, now + *delay);
+  }
+  const MonotonicTime next = std::max(now + *delay, state.hold_until);
+  if (next > GiveUpAt(state.retry, batch.first_try)) {
+    return GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHorizon);
+  }
+  static_cast<void>(ParkBatch(state, batch, ParkReason::kFailed, next));
+  // What is parked is read back when it is due.
+  for (Message& message : batch.messages) {
+    if (!message.pending) message.content.reset();
+  }
+  Wait(state, next, std::move(batch));
+}
+
+void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch) {
+  state.waiting_messages += batch.messages.size();
+  state.waiting.emplace(due, std::move(batch));
+}
+
+Batch EndpointFunction::TakeWaiting(EndpointState& state,
+                                    std::multimap<MonotonicTime, Batch>::iterator place) {
+  Batch batch = std::move(place->second);
+  state.waiting_messages -= batch.messages.size();
+  state.waiting.erase(place);
+  return batch;
+}
+
+std::shared_ptr<EndpointFunction::Ending::Group> EndpointFunction::GroupOf(const Batch& batch) {
+  if (!batch.recorded) return nullptr;
+  return std::make_shared<Ending::Group>(Ending::Group{*batch.key, batch.messages.size()});
+}
+
+void EndpointFunction::GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason) {
+  if (!Load(state, batch)) return;
+  const std::shared_ptr<Ending::Group> group = GroupOf(batch);
+  for (const Message& message : batch.messages) GiveUp(state, message, reason, batch, group);
+}
+
+void EndpointFunction::GiveUp(EndpointState& state, const Message& message, dlq::DeadReason reason,
+                              const Batch& batch, std::shared_ptr<Ending::Group> group) {
+  const DispatchRecord& record = message.content->record;
+  dlq::DeadLetterRecord letter;
+  letter.letter = dlq::MakeLetterId(record.dispatch_time, message.digest);
+  letter.customer = record.customer;
+  letter.endpoint = record.identity.endpoint;
+  letter.reason = reason;
+  letter.attempts = static_cast<uint32_t>(batch.tries);
+  letter.last_status = batch.last.status;
+  if (batch.tries > 0) letter.last_outcome = std::string(OutcomeName(batch.last.kind));
+  letter.message_id = message.content->message_id;
+  letter.event_id = record.event_id;
+  letter.type = record.type;
+  letter.tenant = record.tenant;
+  letter.department = record.department;
+  letter.event_time = record.event_time;
+  letter.given_up_at = ctx_->clock().Wall();
+  letter.data = std::string(message.content->data());
+  program_.metrics().CountDeadLetter(reason).Increment();
+  Emit({dlq::MakeDeadLetterAppend(program_.options().topic_prefix, letter),
+        EndingOf(state, message, std::move(group))});
+}
+
+void EndpointFunction::Refuse(EndpointState& state, const Message& message,
+                              dlq::RefusalReason reason, std::shared_ptr<Ending::Group> group) {
+  const DispatchRecord& record = message.content->record;
+  dlq::RefusalReport report;
+  report.reason = reason;
+  report.customer = record.customer;
+  report.endpoint = record.identity.endpoint;
+  report.message_id = message.content->message_id;
+  report.event_id = record.event_id;
+  report.source_topic = record.identity.source_topic;
+  report.source_partition = record.identity.source_partition;
+  report.source_offset = record.identity.source_offset;
+  report.time = ctx_->clock().Wall();
+  program_.metrics().CountRefusal(reason).Increment();
+  Emit({dlq::MakeReportAppend(program_.options().topic_prefix, report),
+        EndingOf(state, message, std::move(group))});
+}
+
+// The message leaves its endpoint's memory; what tells of its end is on its way.
+EndpointFunction::Ending EndpointFunction::EndingOf(EndpointState& state, const Message& message,
+                                                    std::shared_ptr<Ending::Group> group) {
+  if (message.pending) state.pending_bytes -= message.bytes;
+  Ending ending;
+  ending.endpoint = state.id;
+  ending.order = message.order;
+  ending.digest = message.digest;
+  ending.bytes = message.bytes;
+  ending.pending = message.pending;
+  ending.listed = message.listed;
+  ending.group = std::move(group);
+  return ending;
+}
+
+// The message has ended, and that is durable (or needs not be): an entry stays claimed until here,
+// so that it is not read back meanwhile.
+void EndpointFunction::End(const Ending& ending) {
+  if (ending.pending) ctx_->Complete(static_cast<int64_t>(ending.order));
+  if (!ending.listed && ending.group == nullptr) return;
+  const absl::string_view key = ending.endpoint.view();
+  if (ending.listed) backlog_->Remove(key, ending.digest, ending.bytes);
+  if (ending.group != nullptr && --ending.group->left == 0) {
+    backlog_->RemoveBatch(key, ending.group->batch);
+  }
+  EndpointState* state = endpoints_.Get(key);
+  if (state == nullptr) return;
+  state->claimed.erase(ending.digest);
+  if (ending.group == nullptr || ending.group->left == 0) ClearFlagWhenEmpty(*state);
+}
+
+// All have ended, with nothing to tell of it.
+void EndpointFunction::EndAll(EndpointState& state, Batch& batch) {
+  bool listed = false;
+  for (const Message& message : batch.messages) {
+    if (message.pending) {
+      state.pending_bytes -= message.bytes;
+      ctx_->Complete(static_cast<int64_t>(message.order));
+    }
+    if (!message.listed) continue;
+    listed = true;
+    backlog_->Remove(state.key, message.digest, message.bytes);
+    state.claimed.erase(message.digest);
+  }
+  if (batch.recorded) backlog_->RemoveBatch(state.key, *batch.key);
+  if (listed || batch.recorded) ClearFlagWhenEmpty(state);
+}
+
+// Appends a record whose acknowledgement ends a message.
+void EndpointFunction::Emit(Output output) {
+  outputs_.push_back(std::move(output));
+  if (outputs_.size() == 1) DrainOutputs();
+}
+
+void EndpointFunction::DrainOutputs() {
+  while (!outputs_.empty()) {
+    Output& output = outputs_.front();
+    LogProducer::AppendDone done = [this,
+                                    ending = output.ending](absl::StatusOr<int64_t> appended) {
+      if (appended.ok()) {
+        End(ending);
+      } else {
+        ctx_->Fail(std::move(appended).status());
+      }
+    };
+    if (!ctx_->Emit(std::move(output.record), std::move(done))) return;
+    outputs_.pop_front();
+  }
+}
+
+}  // namespace postrider::delivery

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/base/id.h"
+#include "core/http/http_sink.h"
+#include "delivery/backlog.h"
+#include "delivery/batch.h"
+#include "delivery/prepared_endpoint.h"
+#include "delivery/retry_policy.h"
+#include "delivery/window.h"
+#include "subscriptions/registry/ids.h"
+
+namespace postrider::delivery {
+
+// A batch that was sent and whose result has not come in.
+struct Flight {
+  Batch batch;
+  HttpRequestId request = 0;
+  MonotonicTime started;
+  // When it got its slot in the sink: its deadline counts from there.
+  absl::optional<MonotonicTime> on_wire;
+  Duration timeout{};
+};
+
+// One endpoint in its key group's memory.
+struct EndpointState {
+  std::string key;
+  subscriptions::EndpointId id;
+  bool streaming = false;
+  int64_t events_max = 1000;
+  int64_t bytes_max = 1 << 20;
+  Duration wait_max = std::chrono::seconds(1);
+  RetryPolicy retry;
+
+  Batch open;
+  bool open_due = false;
+  bool open_late = false;  // was due on arrival
+  bool open_long = false;  // waits for so long that its messages are parked
+  MonotonicTime open_since;
+  std::deque<Batch> ready;    // closed and never tried
+  std::deque<Batch> drained;  // read back from the backlog, to be sent like `ready`
+  std::map<uint64_t, Flight> flights;
+  std::multimap<MonotonicTime, Batch> waiting;  // by the time of their next try
+  size_t waiting_messages = 0;
+
+  Window window{32};
+  MonotonicTime hold_until{};  // nothing is sent before
+  int fresh_in_a_row = 0;      // sent while a retry or backlog was due
+  int failures_in_a_row = 0;
+  bool in_line = false;
+  bool listed_late = false;  // stands among those that wait for the partition's end
+  bool awaits_snapshot = false;
+  size_t pending_bytes = 0;  // of records that pend
+  MonotonicTime last_used;   // had a message or a result
+  std::unique_ptr<PreparedEndpoint> prepared;
+
+  // The backlog. `claimed`: the entries that are in memory, or that a batch here names; all others
+  // are to be drained, from the place `drain_from` on.
+  Backlog::Flag flag = Backlog::Flag::kNone;
+  absl::flat_hash_set<IdBytes> claimed;
+  uint64_t drain_from = 0;
+  bool drained_dry = false;  // a scan over all of it found nothing to drain
+  uint8_t park_wanted = 0;   // a bit per ParkReason: was refused, and is tried again
+
+  bool idle() const {
+    return open.messages.empty() && ready.empty() && drained.empty() && flights.empty() &&
+           waiting.empty() && claimed.empty() && pending_bytes == 0 && !in_line && !listed_late &&
+           !awaits_snapshot;
+  }
+};
+
+}  // namespace postrider::delivery

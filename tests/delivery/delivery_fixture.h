@@ -1,0 +1,214 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/event_loop.h"
+#include "core/base/metrics.h"
+#include "core/crypto/key_ring.h"
+#include "delivery/backlog_state.h"
+#include "delivery/delivery_program.h"
+#include "delivery/endpoint_function.h"
+#include "dlq/letters/dead_letter_record.h"
+#include "subscriptions/dispatch/dispatch_record.h"
+#include "subscriptions/registry/endpoint_secrets.h"
+#include "subscriptions/registry/snapshot.h"
+#include "tests/fakes/fake_http_sink.h"
+#include "tests/fakes/fake_result_sink.h"
+#include "tests/fakes/fake_task_context.h"
+
+namespace postrider::delivery {
+
+// A producer that nobody appends with: functions emit through their context.
+class NoProducer final : public LogProducer {
+ public:
+  bool Append(AppendRecord&&, AppendDone&&) override { return false; }
+  void SetRoomCallback(absl::AnyInvocable<void()>) override {}
+  size_t pending() const override { return 0; }
+  void Poll() override {}
+  void Flush() override {}
+};
+
+inline IdBytes Bytes(uint8_t last) {
+  IdBytes bytes{};
+  bytes[15] = last;
+  return bytes;
+}
+
+// One endpoint's function, with a sink and changelogs that answer when the test says so, and its
+// lives one after the other.
+class DeliveryFixture : public testing::Test {
+ protected:
+  DeliveryFixture() : keys_(*KeyRing::Parse(KeyRing::NewKeyLine("k1"))), metrics_(all_metrics_) {
+    lives_.push_back(std::make_unique<FakeTaskContext>());
+    loop_ = *EventLoop::Create(ctx().clock());
+    ctx().manual_clock().SetWall(WallTimeFromMillis(1'900'000'000'000));
+    MakeProgram();
+    settings_.url = "http://receiver.example/hook";
+    settings_.retry.first_delay = std::chrono::milliseconds(100);
+  }
+
+  ~DeliveryFixture() override { Stop(); }
+
+  FakeTaskContext& ctx() { return *lives_.back(); }
+  EndpointFunction& function() { return static_cast<EndpointFunction&>(*function_); }
+
+  void MakeProgram() {
+    auto sink = std::make_unique<FakeHttpSink>();
+    sink_ = sink.get();
+    DeliveryOptions options;
+    options.durable_backlog = true;
+    program_ = std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0, results_},
+                                                 options, std::move(sink), keys_, metrics_, 7);
+  }
+
+  void Start() {
+    function_ = program_->CreateFunction({"dispatch", 0});
+    ASSERT_TRUE(function_->Open(ctx()).ok());
+    function_->OnRestored(ctx(), kEndpointChangelog);
+    function_->OnRestored(ctx(), kBacklogChangelog);
+    function_->OnResume(ctx());
+  }
+  void Stop(KeyedProcessFunction::CloseReason reason = KeyedProcessFunction::CloseReason::kEnded) {
+    if (function_ == nullptr) return;
+    ctx().Close(*function_, reason);
+    sink_->DeliverAborts();
+    function_.reset();
+  }
+
+  // The next owner, whose changelogs hold what the former life's had acknowledged: at first the
+  // endpoint state alone is restored. Its clock goes on where the last one's stood.
+  void BeginNextLife(
+      KeyedProcessFunction::CloseReason reason = KeyedProcessFunction::CloseReason::kEnded) {
+    for (const size_t index : {kEndpointChangelog, kBacklogChangelog}) {
+      ScriptedChangelog& changelog = ctx().changelog(index);
+      changelog.log.resize(changelog.acknowledged());
+      std::vector<EncodedChangelogRecord>& log = logs_[index];
+      log.insert(log.end(), changelog.log.begin(), changelog.log.end());
+    }
+    const WallTime wall = ctx().clock().Wall();
+    const MonotonicTime now = ctx().clock().Now();
+    const uint64_t epoch = ctx().epoch();
+    Stop(reason);
+    lives_.push_back(std::make_unique<FakeTaskContext>());
+    ctx().manual_clock().Advance(now - ctx().clock().Now());
+    ctx().manual_clock().SetWall(wall);
+    ctx().set_epoch(epoch + 1);
+    ctx().BeginRestore(kEndpointChangelog);
+    ctx().BeginRestore(kBacklogChangelog);
+    function_ = program_->CreateFunction({"dispatch", 0});
+    ASSERT_TRUE(function_->Open(ctx()).ok());
+    ctx().RestoreRecords(kEndpointChangelog, logs_[kEndpointChangelog]);
+    ctx().EndRestore(kEndpointChangelog);
+    function_->OnRestored(ctx(), kEndpointChangelog);
+  }
+  void RestoreBacklog() {
+    ctx().RestoreRecords(kBacklogChangelog, logs_[kBacklogChangelog]);
+    ctx().EndRestore(kBacklogChangelog);
+    function_->OnRestored(ctx(), kBacklogChangelog);
+  }
+  void NextLife() {
+    BeginNextLife();
+    function_->OnResume(ctx());
+    RestoreBacklog();
+  }
+
+  // A snapshot with the endpoint and its grants, as transaction `xid` left them.
+  void Publish(uint64_t xid = 10) {
+    subscriptions::SnapshotBuilder builder;
+    builder.PutCustomer(customer_, 1, 1);
+    for (const std::string& tenant : granted_) builder.PutGrant(customer_, tenant, 1);
+    if (endpoint_exists_) {
+      subscriptions::Endpoint endpoint;
+      endpoint.id = endpoint_;
+      endpoint.customer = customer_;
+      endpoint.settings = settings_;
+      endpoint.changed_xid = 1;
+      endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
+          keys_, customer_, endpoint_,
+          {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", ctx().clock().Wall(), {}}});
+      builder.PutEndpoint(std::move(endpoint));
+    }
+    program_->SetSnapshot(
+        builder.Build(*subscriptions::PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
+                      ctx().clock().Wall(), "origin"));
+  }
+
+  subscriptions::DispatchRecord MakeRecord(int64_t number) {
+    subscriptions::DispatchRecord record;
+    record.identity.source_topic = "events.order.created";
+    record.identity.source_offset = number;
+    record.identity.endpoint = endpoint_;
+    record.customer = customer_;
+    record.event_id = absl::StrCat("e", number);
+    record.message_id = subscriptions::MakeMessageId(record.identity, record.event_id);
+    record.type = "order.created";
+    record.tenant = "t1";
+    record.event_time = ctx().clock().Wall();
+    record.dispatch_time = ctx().clock().Wall();
+    record.endpoint_xid = 1;
+    record.grants_xid = 1;
+    record.data = absl::StrCat("{\"n\":", number, "}");
+    return record;
+  }
+
+  void Deliver(const subscriptions::DispatchRecord& record) { DeliverAt(next_offset_++, record); }
+  void DeliverAt(int64_t offset, const subscriptions::DispatchRecord& record) {
+    OwnedRecord owned;
+    owned.topic = "dispatch";
+    owned.offset = offset;
+    owned.key = std::string(record.identity.endpoint.view());
+    owned.value = subscriptions::EncodeDispatchRecord(record);
+    function_->OnElement(ctx(), owned.View());
+  }
+  void Deliver(int64_t first, int64_t last) {
+    for (int64_t n = first; n <= last; ++n) Deliver(MakeRecord(n));
+  }
+  void Turn() { program_->OnTurnEnd(); }
+  void Advance(Duration by) {
+    ctx().manual_clock().Advance(by);
+    ctx().FireTimers(*function_);
+    Turn();
+  }
+  // Turns until nothing more is sent.
+  void SendAll() {
+    for (size_t before = ~size_t{0}; before != sink_->size();) {
+      before = sink_->size();
+      Turn();
+    }
+  }
+  // Writes are acknowledged, and what they make possible is done.
+  void Settle() { ctx().AcknowledgeWrites(); }
+  dlq::DeadLetterRecord Letter(size_t index) {
+    return *dlq::DecodeDeadLetter(ctx().emitted().at(index).record.value);
+  }
+
+  subscriptions::CustomerId customer_{Bytes(1)};
+  subscriptions::EndpointId endpoint_{Bytes(2)};
+  std::vector<std::string> granted_{"t1"};
+  bool endpoint_exists_ = true;
+  subscriptions::EndpointSettings settings_;
+  int64_t next_offset_ = 0;
+
+  std::vector<std::unique_ptr<FakeTaskContext>> lives_;
+  std::vector<EncodedChangelogRecord> logs_[2];
+  KeyRing keys_;
+  std::unique_ptr<EventLoop> loop_;
+  NoProducer producer_;
+  FakeResultSink results_;
+  Metrics all_metrics_;
+  DeliveryMetrics metrics_;
+  FakeHttpSink* sink_ = nullptr;
+  std::unique_ptr<DeliveryProgram> program_;
+  std::unique_ptr<KeyedProcessFunction> function_;
+};
+
+}  // namespace postrider::delivery
