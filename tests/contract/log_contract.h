@@ -1082,6 +1082,19 @@ TEST_P(LogContract, ReaderGoesOnFromTheLogStartOrEndWhenItsPositionIsOutside) {
   EXPECT_THAT(reader.OffsetsOf({topic, 1}), testing::ElementsAre(10));
 }
 
+TEST_P(LogContract, ReaderWaitsForATopicThatIsMadeLater) {
+  const std::string there = MakeTopic("there", 1);
+  Append({there, 0}, 2);
+  const TopicPartition later{Topic("later"), 0};
+  Reader& reader = OpenReader();
+  reader.Add(later, StartPosition::At::kLogStart);
+  reader.Add({there, 0}, StartPosition::At::kLogStart);
+  ASSERT_TRUE(Until([&] { return reader.OffsetsOf({there, 0}).size() == 2; }));
+  MakeTopic("later", 1);
+  Append(later, 3);
+  ASSERT_TRUE(Until([&] { return reader.OffsetsOf(later).size() == 3; }));
+}
+
 TEST_P(LogContract, ReaderReadsBesideAGroupAndAfterAnotherReader) {
   const TopicPartition tp{MakeTopic("a", 1), 0};
   Append(tp, 5);

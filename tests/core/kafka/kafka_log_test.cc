@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <librdkafka/rdkafka.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -207,6 +208,65 @@ class KafkaTest : public testing::Test {
   std::unique_ptr<contract::LogContractEnvironment> environment_;
 };
 
+using Client = std::unique_ptr<rd_kafka_t, decltype(&rd_kafka_destroy)>;
+
+Client PlainClient(rd_kafka_type_t type, const std::map<std::string, std::string>& settings) {
+  rd_kafka_conf_t* conf = rd_kafka_conf_new();
+  char error[256] = "";
+  rd_kafka_conf_set(conf, "bootstrap.servers", Brokers().c_str(), error, sizeof(error));
+  for (const auto& [name, value] : settings) {
+    EXPECT_EQ(rd_kafka_conf_set(conf, name.c_str(), value.c_str(), error, sizeof(error)),
+              RD_KAFKA_CONF_OK)
+        << error;
+  }
+  return Client(rd_kafka_new(type, conf, error, sizeof(error)), rd_kafka_destroy);
+}
+
+void AppendToAnAbortedTransaction(const std::string& topic, const std::string& id, int records) {
+  const Client client = PlainClient(RD_KAFKA_PRODUCER, {{"transactional.id", id}});
+  ASSERT_NE(client, nullptr);
+  const auto succeeded = [](rd_kafka_error_t* error) {
+    const std::string text = error == nullptr ? "" : rd_kafka_error_string(error);
+    if (error != nullptr) rd_kafka_error_destroy(error);
+    return text;
+  };
+  ASSERT_EQ(succeeded(rd_kafka_init_transactions(client.get(), 30'000)), "");
+  ASSERT_EQ(succeeded(rd_kafka_begin_transaction(client.get())), "");
+  for (int i = 0; i < records; ++i) {
+    ASSERT_EQ(
+        rd_kafka_producev(client.get(), RD_KAFKA_V_TOPIC(topic.c_str()), RD_KAFKA_V_PARTITION(0),
+                          RD_KAFKA_V_VALUE(nullptr, 0), RD_KAFKA_V_KEY("k", 1), RD_KAFKA_V_END),
+        RD_KAFKA_RESP_ERR_NO_ERROR);
+  }
+  ASSERT_EQ(rd_kafka_flush(client.get(), 30'000), RD_KAFKA_RESP_ERR_NO_ERROR);
+  ASSERT_EQ(succeeded(rd_kafka_abort_transaction(client.get(), 30'000)), "");
+}
+
+std::map<std::string, std::string> SettingsOf(const std::string& topic) {
+  std::map<std::string, std::string> settings;
+  const Client client = PlainClient(RD_KAFKA_PRODUCER, {});
+  if (client == nullptr) return settings;
+  rd_kafka_ConfigResource_t* resource =
+      rd_kafka_ConfigResource_new(RD_KAFKA_RESOURCE_TOPIC, topic.c_str());
+  rd_kafka_queue_t* queue = rd_kafka_queue_new(client.get());
+  rd_kafka_DescribeConfigs(client.get(), &resource, 1, nullptr, queue);
+  rd_kafka_event_t* event = rd_kafka_queue_poll(queue, 30'000);
+  if (event != nullptr && rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    size_t count = 0;
+    const rd_kafka_ConfigResource_t** found = rd_kafka_DescribeConfigs_result_resources(
+        rd_kafka_event_DescribeConfigs_result(event), &count);
+    const rd_kafka_ConfigEntry_t** entries = rd_kafka_ConfigResource_configs(found[0], &count);
+    for (size_t i = 0; i < count; ++i) {
+      const char* value = rd_kafka_ConfigEntry_value(entries[i]);
+      if (value != nullptr) settings[rd_kafka_ConfigEntry_name(entries[i])] = value;
+    }
+  }
+  if (event != nullptr) rd_kafka_event_destroy(event);
+  rd_kafka_queue_destroy(queue);
+  rd_kafka_ConfigResource_destroy(resource);
+  return settings;
+}
+
 TEST_F(KafkaTest, EnsuresAHundredTopics) {
   std::vector<TopicSpec> specs;
   for (int i = 0; i < 100; ++i) {
@@ -266,7 +326,8 @@ TEST_F(KafkaTest, SendsEverythingAgainInOrderAfterAFatalError) {
     AppendRecord record;
     record.topic = spec.name;
     record.key = absl::StrCat(i);
-    record.value = absl::StrCat("value ", i);
+    record.tombstone = i % 5 == 0;
+    if (!record.tombstone) record.value = absl::StrCat("value ", i);
     if (i % 3 == 0) record.headers = {{"n", absl::StrCat(i)}};
     while (!producer.Append(std::move(record), [&](absl::StatusOr<int64_t> offset) {
       ASSERT_TRUE(offset.ok()) << offset.status();
@@ -290,7 +351,8 @@ TEST_F(KafkaTest, SendsEverythingAgainInOrderAfterAFatalError) {
   size_t next = 0;
   for (const contract::SeenRecord& seen : member.records) {
     if (next >= kRecords || seen.key != absl::StrCat(next)) continue;
-    EXPECT_EQ(seen.value, absl::StrCat("value ", next));
+    EXPECT_EQ(seen.tombstone, next % 5 == 0) << next;
+    EXPECT_EQ(seen.value, next % 5 == 0 ? "" : absl::StrCat("value ", next));
     EXPECT_EQ(seen.headers.size(), next % 3 == 0 ? 1u : 0u);
     ++next;
   }
@@ -341,8 +403,15 @@ TEST_F(KafkaTest, LosesNothingWhenTheBrokerIsKilledAndComesBack) {
   other_group.group += ".leaver";
   contract::Member leaver(*environment_, other_group);
   leaver.Join();
-  ASSERT_TRUE(Until(
-      [&] { return member.ends.size() == kPartitions && leaver.ends.size() == kPartitions; }));
+  contract::Reader plain(*environment_);
+  plain.Open();
+  for (int32_t partition = 0; partition < kPartitions; ++partition) {
+    plain.Add({spec.name, partition}, StartPosition::At::kLogStart);
+  }
+  ASSERT_TRUE(Until([&] {
+    return member.ends.size() == kPartitions && leaver.ends.size() == kPartitions &&
+           plain.ends.size() == kPartitions;
+  }));
 
   std::function<void()> append = [&] {
     if (!appending) return;
@@ -414,6 +483,90 @@ TEST_F(KafkaTest, LosesNothingWhenTheBrokerIsKilledAndComesBack) {
     return read_through.size() == static_cast<size_t>(appended);
   })) << "the member that lived through it has read "
       << read_through.size() << " of " << appended;
+  ASSERT_TRUE(Until([&] { return plain.records.size() >= static_cast<size_t>(appended); }));
+  for (int32_t partition = 0; partition < kPartitions; ++partition) {
+    int64_t expected = 0;
+    for (const int64_t offset : plain.OffsetsOf({spec.name, partition})) {
+      EXPECT_EQ(offset, expected++) << "a gap or a repeat in " << partition;
+    }
+  }
+}
+
+TEST_F(KafkaTest, ReaderTellsTheEndBehindRecordsThatNobodyGets) {
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "a";
+  ASSERT_TRUE(environment_->log().EnsureTopics({spec}, std::chrono::seconds(30)).ok());
+  const TopicPartition tp{spec.name, 0};
+  contract::Reader reader(*environment_);
+  reader.Open();
+  reader.Add(tp, StartPosition::At::kLogStart);
+  ASSERT_TRUE(Until([&] { return reader.ends[tp].size() == 1; }));
+  AppendToAnAbortedTransaction(spec.name, environment_->prefix() + "transaction", 5);
+  // The records and the marker, which comes after the answer to the abort.
+  ASSERT_TRUE(Until([&] { return reader.ends[tp].back() >= 6; }));
+  const auto range = environment_->log().Offsets(tp, std::chrono::seconds(30));
+  ASSERT_TRUE(range.ok()) << range.status();
+  EXPECT_EQ(reader.ends[tp].back(), range->end);
+  EXPECT_TRUE(reader.records.empty());
+  reader.Add(tp, StartPosition::At::kLogStart);
+  reader.ends.clear();
+  ASSERT_TRUE(Until([&] { return !reader.ends[tp].empty(); }));
+  EXPECT_EQ(reader.ends[tp].back(), range->end);
+}
+
+TEST_F(KafkaTest, ReaderSurvivesThatPartitionsComeAndGoInAHurry) {
+  constexpr int32_t kPartitions = 8;
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "a";
+  spec.partitions = kPartitions;
+  ASSERT_TRUE(environment_->log().EnsureTopics({spec}, std::chrono::seconds(30)).ok());
+  auto producer = environment_->log().OpenProducer(environment_->loop(), ProducerOptions());
+  ASSERT_TRUE(producer.ok()) << producer.status();
+  constexpr int kRecords = 800;
+  int answered = 0;
+  for (int i = 0; i < kRecords; ++i) {
+    AppendRecord record;
+    record.topic = spec.name;
+    record.partition = i % kPartitions;
+    record.value = std::string(1'000, 'x');
+    ASSERT_TRUE(
+        (*producer)->Append(std::move(record), [&](absl::StatusOr<int64_t>) { ++answered; }));
+  }
+  ASSERT_TRUE(Until([&] { return answered == kRecords; }));
+  contract::Reader reader(*environment_);
+  reader.poll_records_max = 20;
+  reader.Open();
+  for (int round = 0; round < 200; ++round) {
+    const TopicPartition tp{spec.name, round * 7 % kPartitions};
+    reader.Add(tp, StartPosition::At::kOffset, round % 100);
+    if (round % 3 == 0) reader.reader().Remove({spec.name, round % kPartitions});
+    if (round % 4 == 0) environment_->Step();
+  }
+  reader.records.clear();
+  for (int32_t partition = 0; partition < kPartitions; ++partition) {
+    reader.Add({spec.name, partition}, StartPosition::At::kLogStart);
+  }
+  ASSERT_TRUE(Until([&] { return reader.records.size() >= kRecords; }));
+  for (int32_t partition = 0; partition < kPartitions; ++partition) {
+    int64_t expected = 0;
+    for (const int64_t offset : reader.OffsetsOf({spec.name, partition})) {
+      EXPECT_EQ(offset, expected++) << "a gap or a repeat in " << partition;
+    }
+  }
+}
+
+TEST_F(KafkaTest, FreezingATopicKeepsItsOtherSettings) {
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "a";
+  spec.settings = {{"cleanup.policy", "compact"}, {"delete.retention.ms", "1234567"}};
+  ASSERT_TRUE(environment_->log().EnsureTopics({spec}, std::chrono::seconds(30)).ok());
+  const absl::Status frozen = environment_->log().FreezeTopic(spec.name, std::chrono::seconds(30));
+  ASSERT_TRUE(frozen.ok()) << frozen;
+  const std::map<std::string, std::string> settings = SettingsOf(spec.name);
+  EXPECT_EQ(settings.at("cleanup.policy"), "compact");
+  EXPECT_EQ(settings.at("delete.retention.ms"), "1234567");
+  EXPECT_EQ(settings.at("unclean.leader.election.enable"), "false");
+  EXPECT_EQ(settings.at("max.message.bytes"), "68");
 }
 
 TEST_F(KafkaTest, TellsThatNoTopicMatchesThePattern) {
