@@ -27,7 +27,9 @@ int64_t LogicalOf(const StartPosition& position) {
       // What is negative means something else to librdkafka.
       return std::max<int64_t>(position.offset, 0);
     case StartPosition::At::kLogStart:
-      return RD_KAFKA_OFFSET_BEGINNING;
+      // Asking for the start by its name costs half a second: a client that does not know the
+      // leader yet looks again only then. What lies below the start goes on from it.
+      return 0;
     case StartPosition::At::kLogEnd:
       return RD_KAFKA_OFFSET_END;
   }
@@ -85,7 +87,7 @@ void KafkaReader::Add(const StartPosition& start) {
   End(position);
   position.tp = start.tp;
   position.start = LogicalOf(start);
-  position.next = start.at == StartPosition::At::kOffset ? position.start : -1;
+  position.next = start.at == StartPosition::At::kLogEnd ? -1 : position.start;
   position.end_told = -1;
   position.lookup = 0;
   if (client_ == nullptr) {
