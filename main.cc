@@ -493,6 +493,7 @@ class Service {
   }
 
   void LookAtMemory() {
+    if (stopping_) return;
     worker_->LookAtMemory();
     loop_->CallAfter(kMemoryInterval, [this] { LookAtMemory(); });
   }
@@ -542,6 +543,10 @@ class Service {
     if (status.shards_assigned < status.shards) {
       return absl::UnavailableError(absl::StrCat(status.shards_assigned, " of ", status.shards,
                                                  " shards have their share of the partitions"));
+    }
+    if (status.tasks_restoring > 0) {
+      return absl::UnavailableError(
+          absl::StrCat(status.tasks_restoring, " tasks are being restored"));
     }
     if (status.tasks_failed > 0) {
       return absl::UnavailableError(

@@ -1,5 +1,6 @@
 #include "delivery/worker_role.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "core/base/status_macros.h"
 #include "core/crypto/random.h"
 #include "core/stream/memory_account.h"
+#include "delivery/backlog_state.h"
 #include "delivery/changelog_topics.h"
 #include "delivery/delivery_metrics.h"
 #include "delivery/delivery_program.h"
@@ -91,12 +93,29 @@ namespace {
 constexpr char kEndpointState[] = "endpoint_state";
 constexpr char kBacklog[] = "backlog";
 constexpr char kJobName[] = "worker";
+constexpr size_t kChangelogs = 2;
+
+// What one task's writes on their way may hold of what there is for all: at least the largest
+// message with its key twice, as the overlay counts it.
+constexpr int64_t kOverlayLeast = 2 << 20;
+constexpr int64_t kOverlayMost = 16 << 20;
+constexpr int64_t kOverlayShares = 16;
+
+OpenStore Bounded(WorkerParts::OpenBoundedStore open, uint64_t bytes_max) {
+  return
+      [open = std::move(open), bytes_max](const TopicPartition& tp) { return open(tp, bytes_max); };
+}
 
 }  // namespace
 
 struct WorkerRole::Impl {
   Impl(Metrics& metrics, size_t overlays)
       : delivery_metrics(metrics), stores(metrics), overlay_account(overlays) {}
+
+  // Of the tasks' durable state, in the order of backlog_state.h.
+  std::vector<ChangelogOptions> Changelogs(const WorkerParts& parts, const WorkerOptions& options,
+                                           const MemoryBudget& budget,
+                                           const std::string& topic_prefix);
 
   DeliveryMetrics delivery_metrics;
   StoreFiguresKeeper stores;
@@ -108,6 +127,36 @@ struct WorkerRole::Impl {
   std::shared_ptr<const subscriptions::Snapshot> snapshot ABSL_GUARDED_BY(mutex);
   std::unique_ptr<Job> job;
 };
+
+std::vector<ChangelogOptions> WorkerRole::Impl::Changelogs(const WorkerParts& parts,
+                                                           const WorkerOptions& options,
+                                                           const MemoryBudget& budget,
+                                                           const std::string& topic_prefix) {
+  const std::vector<TopicSpec> topics =
+      WorkerRole::Topics(topic_prefix, options.pool, options.key_groups, 1);
+  const int64_t backlog_bytes =
+      options.state_store == "heap" ? budget.backlog_store : options.backlog_bytes_max;
+  const auto state_max = static_cast<uint64_t>(budget.endpoint_state / options.key_groups);
+  const auto backlog_max = static_cast<uint64_t>(backlog_bytes / options.key_groups);
+
+  std::vector<ChangelogOptions> changelogs(kChangelogs);
+  ChangelogOptions& state = changelogs[kEndpointChangelog];
+  state.topic = topics[0].name;
+  state.restore = ChangelogOptions::Restore::kFirst;
+  state.open_store =
+      stores.Counted(kEndpointState, state_max, Bounded(parts.open_endpoint_state, state_max));
+  ChangelogOptions& backlog = changelogs[kBacklogChangelog];
+  backlog.topic = topics[1].name;
+  backlog.restore = ChangelogOptions::Restore::kBeside;
+  backlog.open_store =
+      stores.Counted(kBacklog, backlog_max, Bounded(parts.open_backlog, backlog_max));
+  for (ChangelogOptions& changelog : changelogs) {
+    changelog.overlay_bytes_max = static_cast<size_t>(
+        std::clamp(budget.overlays / kOverlayShares, kOverlayLeast, kOverlayMost));
+    changelog.overlays = &overlay_account;
+  }
+  return changelogs;
+}
 
 WorkerRole::WorkerRole(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 WorkerRole::~WorkerRole() = default;
@@ -142,11 +191,14 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   job.pending_bytes_max = budget.pending_bytes_max;
   job.group.prefetch_bytes = budget.prefetch;
   job.producer.queue_bytes_max = budget.producer;
+  job.restore_prefetch_bytes = budget.restore_prefetch;
+  job.changelogs = impl->Changelogs(parts, options, budget, topic_prefix);
   job.stop_wait_max = options.stop_wait_max;
   job.trim_safety = options.trim_safety;
 
   DeliveryOptions delivery;
   delivery.topic_prefix = topic_prefix;
+  delivery.durable_backlog = true;
   delivery.snapshot_age_max = snapshot_age_max;
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);

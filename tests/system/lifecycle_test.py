@@ -171,7 +171,7 @@ class StopTest(SystemTest):
         last = self.restart_and_pass_an_event()
         self.assertEqual(self.receiver.event_ids(self.path), [event, last])
 
-    def test_a_stop_sends_an_open_batch_once(self):
+    def test_a_stop_leaves_an_open_batch_to_the_next_owner_who_sends_it_once(self):
         self.customer.endpoint(
             self.path, mode="batch", batch={"events_max": 1000, "wait_max_ms": 4000})
         self.world.settle()
@@ -182,11 +182,10 @@ class StopTest(SystemTest):
             "postrider_stream_pending_records", job="worker") >= 3, 0.01)
         self.assertEqual(self.receiver.got(self.path), [])
         service.stop()
-        flushed = self.receiver.event_ids(self.path)
+        self.assertEqual(self.receiver.got(self.path), [])
         last = self.restart_and_pass_an_event()
         self.assertEqual(sorted(self.receiver.event_ids(self.path)),
                          sorted(self.ids(events) + [last]))
-        self.assertEqual(sorted(flushed), sorted(self.ids(events)))
 
     def test_a_second_signal_stops_at_once(self):
         self.customer.endpoint(self.path, timeout_ms=30000)
