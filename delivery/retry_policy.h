@@ -9,14 +9,13 @@
 
 namespace postrider::delivery {
 
-// When a failed message is tried again. Until there is a durable backlog: at most 5 attempts
-// within 60 s.
+// When a failed message is tried again.
 struct RetryPolicy {
-  int attempts = 5;
-  Duration horizon = std::chrono::seconds(60);
-  Duration first_delay = std::chrono::seconds(1);
+  int attempts = 10;
+  Duration horizon = std::chrono::hours(24);
+  Duration first_delay = std::chrono::seconds(5);
   double factor = 2;
-  Duration cap = std::chrono::seconds(20);
+  Duration cap = std::chrono::hours(1);
 };
 
 // min(cap, first_delay x factor^retries), saturating; never below min(first_delay, cap) and never

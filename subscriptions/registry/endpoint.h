@@ -26,8 +26,7 @@ struct BatchSettings {
   static constexpr int64_t kEventsMost = 5000;
   static constexpr int64_t kBytesLeast = 1024;
   static constexpr int64_t kBytesMost = 10'485'760;
-  // Until the durable backlog exists an open batch may wait no longer.
-  static constexpr std::chrono::milliseconds kWaitMost{4000};
+  static constexpr std::chrono::milliseconds kWaitMost{60'000};
 
   int64_t events_max = 1000;
   int64_t bytes_max = 1'048'576;
@@ -37,19 +36,18 @@ struct BatchSettings {
 };
 
 struct RetrySettings {
-  // Until the durable backlog exists: at most so many attempts within so long.
-  static constexpr int kAttemptsMost = 5;
+  static constexpr int kAttemptsMost = 50;
   static constexpr std::chrono::milliseconds kHorizonLeast{1000};
-  static constexpr std::chrono::milliseconds kHorizonMost{60'000};
+  static constexpr std::chrono::milliseconds kHorizonMost = std::chrono::hours(24 * 7);
   static constexpr std::chrono::milliseconds kFirstDelayLeast{10};
   static constexpr double kFactorMost = 10;
-  static constexpr std::chrono::milliseconds kCapMost{60'000};
+  static constexpr std::chrono::milliseconds kCapMost = std::chrono::hours(24);
 
-  int attempts = 5;
-  std::chrono::milliseconds horizon{60'000};
-  std::chrono::milliseconds first_delay{1000};
+  int attempts = 10;
+  std::chrono::milliseconds horizon = std::chrono::hours(24);
+  std::chrono::milliseconds first_delay{5000};
   double factor = 2;
-  std::chrono::milliseconds cap{20'000};
+  std::chrono::milliseconds cap = std::chrono::hours(1);
 
   friend bool operator==(const RetrySettings&, const RetrySettings&) = default;
 };

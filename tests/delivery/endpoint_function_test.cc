@@ -234,6 +234,7 @@ TEST_F(EndpointFunctionTest, RetryAfterHoldsTheWholeEndpoint) {
 
 TEST_F(EndpointFunctionTest, ARetryAfterPastTheHorizonMakesALetter) {
   settings_.mode = EndpointMode::kStreaming;
+  settings_.retry.horizon = seconds(60);
   Publish();
   Start();
   Deliver(1, 1);

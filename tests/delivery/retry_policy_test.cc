@@ -38,7 +38,9 @@ TEST(RetryPolicyTest, TheBoundNeverFallsAndNeverLeavesItsRange) {
 }
 
 TEST(RetryPolicyTest, GrowsByTheFactorUpToTheCap) {
-  const RetryPolicy policy;
+  RetryPolicy policy;
+  policy.first_delay = seconds(1);
+  policy.cap = seconds(20);
   EXPECT_EQ(BackoffBound(policy, 0), seconds(1));
   EXPECT_EQ(BackoffBound(policy, 1), seconds(2));
   EXPECT_EQ(BackoffBound(policy, 4), seconds(16));
@@ -110,6 +112,7 @@ TEST(RetryPolicyTest, EndsWhenTheAttemptsAreUsedUp) {
 
 TEST(RetryPolicyTest, TheHorizonSaturates) {
   RetryPolicy policy;
+  policy.horizon = seconds(60);
   EXPECT_EQ(GiveUpAt(policy, MonotonicTime(seconds(5))), MonotonicTime(seconds(65)));
   policy.horizon = Duration::max();
   EXPECT_EQ(GiveUpAt(policy, MonotonicTime(seconds(5))), MonotonicTime::max());

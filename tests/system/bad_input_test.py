@@ -181,10 +181,10 @@ class BadRequestTest(SystemTest):
                 self.endpoint_refused(f"/headers/{name}", headers={name: "1"})
 
     def test_refuses_numbers_out_of_range(self):
-        self.endpoint_refused("/batch/wait_max_ms", batch={"wait_max_ms": 4001})
+        self.endpoint_refused("/batch/wait_max_ms", batch={"wait_max_ms": 60001})
         self.endpoint_refused("/batch/events_max", batch={"events_max": 0})
-        self.endpoint_refused("/retry/attempts", retry={"attempts": 6})
-        self.endpoint_refused("/retry/horizon_ms", retry={"horizon_ms": 60001})
+        self.endpoint_refused("/retry/attempts", retry={"attempts": 51})
+        self.endpoint_refused("/retry/horizon_ms", retry={"horizon_ms": 604800001})
         self.endpoint_refused("/window_max", window_max=257)
 
     def test_refuses_unknown_fields(self):

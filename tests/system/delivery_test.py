@@ -287,7 +287,7 @@ class DeliveryTest(SystemTest):
 
     def test_a_retry_after_beyond_the_horizon_makes_a_dead_letter(self):
         customer, path = self.customer(), self.path()
-        endpoint = customer.endpoint(path)
+        endpoint = customer.endpoint(path, retry={"horizon_ms": 60000})
         self.receiver.answer(path, lambda handler, _: handler.answer(
             429, [("retry-after", "3600")]))
         self.world.settle()

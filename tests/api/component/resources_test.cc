@@ -193,7 +193,7 @@ TEST_F(ResourcesTest, EndpointsHaveDefaultsAndASecretShownOnce) {
   EXPECT_EQ(made.Text("mode"), "batch");
   EXPECT_EQ(made["batch"].Serialize(),
             R"({"events_max":1000,"bytes_max":1048576,"wait_max_ms":1000})");
-  EXPECT_EQ(made["retry"].Find("attempts")->integer(), 5);
+  EXPECT_EQ(made["retry"].Find("attempts")->integer(), 10);
   EXPECT_EQ(made["window_max"].integer(), 32);
   const std::string secret = made.Text("secret");
   EXPECT_THAT(secret, StartsWith("whsec_"));
@@ -264,11 +264,11 @@ TEST_F(ResourcesTest, RefusesBadEndpointsWithAPointerToEachFault) {
       {R"({"url":"http://0x7f.1/"})", "/url"},
       {R"({"url":"http://8.8.8.8:22/"})", "/url"},
       {R"({"url":"https://example.com/","mode":"both"})", "/mode"},
-      {R"({"url":"https://example.com/","batch":{"wait_max_ms":4001}})", "/batch/wait_max_ms"},
+      {R"({"url":"https://example.com/","batch":{"wait_max_ms":60001}})", "/batch/wait_max_ms"},
       {R"({"url":"https://example.com/","batch":{"events_max":0,"bytes_max":1023,"size":1}})",
        "/batch/size /batch/events_max /batch/bytes_max"},
-      {R"({"url":"https://example.com/","retry":{"attempts":6}})", "/retry/attempts"},
-      {R"({"url":"https://example.com/","retry":{"horizon_ms":60001}})", "/retry/horizon_ms"},
+      {R"({"url":"https://example.com/","retry":{"attempts":51}})", "/retry/attempts"},
+      {R"({"url":"https://example.com/","retry":{"horizon_ms":604800001}})", "/retry/horizon_ms"},
       {R"({"url":"https://example.com/","retry":{"attempts":9007199254740993}})",
        "/retry/attempts"},
       {R"({"url":"https://example.com/","window_max":257,"timeout_ms":999})",
@@ -347,11 +347,11 @@ TEST_F(ResourcesTest, PatchesEndpointsByTheRulesOfMergePatch) {
        R"({"events_max":1000,"bytes_max":1048576,"wait_max_ms":1000})", "[]"},
       {"/headers/X-A", R"("9")", "none", "[]"},
       {"/headers", R"({"X-C":"3"})", "{}", R"("")"},
-      {"/retry/attempts", "1", "5", "[]"},
-      {"/retry/horizon_ms", "3000", "60000", R"("")"},
-      {"/retry/first_delay_ms", "30", "1000", "true"},
+      {"/retry/attempts", "1", "10", "[]"},
+      {"/retry/horizon_ms", "3000", "86400000", R"("")"},
+      {"/retry/first_delay_ms", "30", "5000", "true"},
       {"/retry/factor", "3", "2", "{}"},
-      {"/retry/cap_ms", "40", "20000", "[]"},
+      {"/retry/cap_ms", "40", "3600000", "[]"},
       {"/window_max", "5", "32", R"("")"},
       {"/timeout_ms", "2000", "15000", "{}"},
   };
