@@ -320,6 +320,61 @@ class KillTest(SystemTest):
         self.assertEqual({event for event, count in counts.items() if count > 1}, set())
 
 
+class BacklogTest(SystemTest):
+    """What waits for a retry, on disk."""
+
+    OPTIONS = {"POSTRIDER_STATE__STORE": "rocksdb", "POSTRIDER_MEMORY__LIMIT": "320MB"}
+    STORE = "rocksdb"
+
+    def figure(self, name, **labels):
+        return self.world.api.metric(f"postrider_delivery_{name}", **labels)
+
+    def wait_backlog(self, messages):
+        wait_until(f"{messages} messages in the backlog", ARRIVE_S, lambda: self.figure(
+            "backlog_messages") == messages)
+
+    def test_what_waits_takes_no_place_in_memory_and_is_there_after_a_kill(self):
+        tenant = self.unique("t")
+        customer = Customer(self.world, [tenant])
+        path = "/" + self.unique("hook")
+        endpoint = customer.endpoint(path, mode="batch", retry={"first_delay_ms": 20000},
+                                     batch={"events_max": 100, "wait_max_ms": 100})
+        self.world.receiver.answer(path, 500)
+        self.world.settle()
+        events = self.events(100, tenant)
+        self.world.publish(events)
+        self.wait_backlog(100)
+        wait_until("nothing is pending", ARRIVE_S, lambda: self.world.api.metric(
+            "postrider_stream_pending_records") == 0)
+        wait_until("the store was looked at", ARRIVE_S, lambda: self.figure(
+            "state_keys", store="backlog") >= 100)
+        self.assertEqual(self.figure("state_stores", store="backlog"), 8)
+        self.assertEqual(self.figure("state_stores", store="endpoint_state"), 8)
+        self.assertGreater(self.figure("state_keys", store="endpoint_state"), 0)
+        self.assertLess(self.figure("state_fullest_ratio", store="backlog"), 0.5)
+        self.assertEqual(self.figure("memory_limit_bytes", part="all"), 320 << 20)
+        self.assertGreater(self.figure("memory_used_bytes", part="backlog"), 0)
+        self.assertGreater(self.figure("process_resident_bytes"), 1 << 20)
+        state = pathlib.Path(self.world.api.env["POSTRIDER_DATA_DIR"]) / "state"
+        self.assertEqual(state.exists(), self.STORE == "rocksdb")
+        service = self.world.api
+        service.kill()
+        service.reap()
+        service.start().wait_ready()
+        self.wait_backlog(100)
+        self.world.receiver.answer(path, 200)
+        self.world.wait_ids(path, self.ids(events), ARRIVE_S + 30)
+        self.wait_backlog(0)
+        self.assertEqual(customer.letters(endpoint["id"]), [])
+
+
+class HeapBacklogTest(BacklogTest):
+    """The same in memory."""
+
+    OPTIONS = {"POSTRIDER_STATE__STORE": "heap", "POSTRIDER_MEMORY__LIMIT": "320MB"}
+    STORE = "heap"
+
+
 class LogTest(SystemTest):
     """Secrets and payloads where they must not be (OPS-05)."""
 
