@@ -35,7 +35,9 @@ absl::Status Restorer::OpenReader() {
   ReaderOptions options;
   options.prefetch_bytes = prefetch_bytes_;
   ASSIGN_OR_RETURN(reader_, log_.OpenReader(loop_, options, *this));
-  return loop_.Watch(reader_->wake_fd(), kFdReadable, [this](uint32_t) { Read(); });
+  return loop_.Watch(reader_->wake_fd(), kFdReadable, [this](uint32_t) {
+    if (read_timer_ == 0) Read();  // else it is this turn's, or the next one's
+  });
 }
 
 void Restorer::Add(ChangelogPart& part) {
@@ -95,10 +97,16 @@ void Restorer::Suspend(const TopicPartition& tp, Restore& restore) {
 }
 
 void Restorer::Read() {
-  loop_.CancelTimer(read_timer_);
-  const size_t asked = first_ > 0 ? kFirstRecords : kBesideRecords;
-  if (reader_->Poll(asked) < asked) return;
-  read_timer_ = loop_.CallAfter(Duration::zero(), [this] { Read(); });
+  size_t read = 0;
+  do {
+    const size_t got = reader_->Poll(kPollRecords);
+    if (got < kPollRecords) return;
+    read += got;
+  } while (first_ > 0 && read < kFirstRecords);
+  read_timer_ = loop_.CallAfter(Duration::zero(), [this] {
+    read_timer_ = 0;
+    Read();
+  });
 }
 
 Restorer::Restores::iterator Restorer::Find(absl::string_view topic, int32_t partition) {

@@ -27,7 +27,8 @@ namespace postrider::internal {
 // it, and what stands behind it is this owner's own or comes too late.
 //
 // Threads: the shard's.
-// Bounds:  what the reader holds (ReaderOptions); kFirstRecords or kBesideRecords in a turn.
+// Bounds:  what the reader holds (ReaderOptions); in a turn kPollRecords, or kFirstRecords while
+//          anything of the first kind is read.
 class Restorer final : public ReadHandler {
  public:
   // All outlive it, but for the parts: Remove() them before.
@@ -46,8 +47,8 @@ class Restorer final : public ReadHandler {
   void OnPartitionEnd(const TopicPartition& tp, int64_t next) override;
 
  private:
-  static constexpr size_t kFirstRecords = 2'000;
-  static constexpr size_t kBesideRecords = 256;
+  static constexpr size_t kPollRecords = 256;
+  static constexpr size_t kFirstRecords = 8 * kPollRecords;
 
   struct Restore {
     ChangelogPart* part = nullptr;

@@ -901,6 +901,63 @@ TEST_F(ShardTest, TopicIsTrimmedToTheWatermarkOfAnHourAgo) {
   EXPECT_EQ(log_.Records(t0_).front().offset, 8);
 }
 
+TEST_F(ShardTest, RestartDoesNotPutTrimmingOff) {
+  options_.trim_safety = std::chrono::hours(1);
+  Write(t0_, 10);
+  auto a = Join();
+  a->on_create = [](ScriptedFunction& function, const TopicPartition&) {
+    function.on_element = [&function](TaskContext&, const LogRecord& record) {
+      function.Complete(record.offset);
+    };
+  };
+  Pass(std::chrono::minutes(40), {a.get()}, milliseconds(500));
+  a.reset();
+  Write(t0_, 1);
+  a = Join();
+  Pass(std::chrono::minutes(22), {a.get()}, milliseconds(500));
+  ASSERT_EQ(log_.Records(t0_).size(), 1u);  // the younger one
+  EXPECT_EQ(log_.Records(t0_).front().offset, 10);
+}
+
+TEST_F(ShardTest, TrimmingLeavesWhatIsHeld) {
+  options_.trim_safety = milliseconds(1);
+  int64_t held = 3;
+  options_.trim_limit = [&](const TopicPartition& tp) {
+    return tp == t0_ ? absl::optional<int64_t>(held) : absl::nullopt;
+  };
+  Write(t0_, 10);
+  Write(t1_, 10);
+  auto a = Join();
+  a->on_create = [](ScriptedFunction& function, const TopicPartition&) {
+    function.on_element = [&function](TaskContext&, const LogRecord& record) {
+      function.Complete(record.offset);
+    };
+  };
+  Pass(std::chrono::minutes(3), {a.get()}, milliseconds(500));
+  EXPECT_EQ(log_.Records(t0_).size(), 7u);
+  EXPECT_EQ(log_.Records(t1_).size(), 0u);
+  held = 20;
+  Pass(std::chrono::minutes(2), {a.get()}, milliseconds(500));
+  EXPECT_EQ(log_.Records(t0_).size(), 0u);
+}
+
+TEST_F(ShardTest, BusyPressuredAndIdleTimeAddUpToOne) {
+  options_.pending_records_max = 10;
+  auto a = Join();
+  const auto sum = [&a] {
+    return a->Metric("postrider_stream_busy_ratio") + a->Metric("postrider_stream_idle_ratio") +
+           a->Metric("postrider_stream_pressured_ratio");
+  };
+  Pass(seconds(2), {a.get()});
+  EXPECT_NEAR(sum(), 1, 1e-9);
+  EXPECT_EQ(a->Metric("postrider_stream_pressured_ratio"), 0);
+  Write(t0_, 20);
+  Pass(seconds(3), {a.get()});
+  EXPECT_NEAR(sum(), 1, 1e-9);
+  EXPECT_GT(a->Metric("postrider_stream_pressured_ratio"), 0);
+  EXPECT_NEAR(a->Metric("postrider_stream_idle_ratio"), 0, 1e-9);
+}
+
 // ---- Stop ----
 
 TEST_F(ShardTest, StopDrainsCommitsAndLeaves) {

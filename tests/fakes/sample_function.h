@@ -1,0 +1,514 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "core/stream/function.h"
+#include "core/stream/keyed_state.h"
+#include "core/stream/operation.h"
+#include "core/stream/record.h"
+#include "core/stream/state_backend.h"
+
+namespace postrider {
+
+// A function that uses all of the stream core, small enough to be seen through: it sends each
+// record to an outside world that answers later, parks what is refused in a durable list, tries
+// that again by a timer, and counts per key, durably, what was taken. It hands over what is in
+// flight, waits for what it inherits, and passes on results that come in when it has moved.
+// Changelog 0 has the counts, changelog 1 what is parked.
+
+// The outside world, and what is true whatever functions believe. Threads: one.
+struct SampleWorld {
+  // What it does with a record, by name ("topic/partition@offset"); the test's to change.
+  std::function<bool(const std::string&)> takes = [](const std::string&) { return true; };
+  std::function<Duration(const std::string&)> latency = [](const std::string&) {
+    return Duration(std::chrono::milliseconds(10));
+  };
+  // Whether durable state is made with a serialiser that a newer binary has.
+  uint32_t count_version = 1;
+
+  std::map<std::string, int> taken;          // how often
+  std::map<std::string, int> arrived;        // taken or not
+  std::set<std::string> parked;              // durably
+  std::set<std::string> removed;             // durably, from what is parked
+  int64_t revived = 0;                       // sent as parked though the removal was durable
+  int64_t stale = 0;                         // sent by a former owner after its successor had begun
+  std::map<TopicPartition, uint64_t> epoch;  // the highest that has begun
+  std::map<TopicPartition, std::map<std::string, int64_t>> counted;  // durably, by that owner
+};
+
+class SampleProgram;
+
+class SampleFunction final : public KeyedProcessFunction {
+ public:
+  static constexpr uint32_t kAgainTimer = 1;
+  static constexpr uint32_t kHeldTimer = 2;
+  static constexpr Duration kAgainAfter = std::chrono::seconds(1);
+
+  explicit SampleFunction(SampleProgram& program) : program_(program) {}
+  ~SampleFunction() override { EXPECT_TRUE(closed_); }
+
+  absl::Status Open(TaskContext& ctx) override;
+  void OnRestored(TaskContext& ctx, size_t index) override;
+  void OnInherited(TaskContext& ctx, std::vector<Operation> operations) override;
+  void OnResult(TaskContext& ctx, const OperationResult& result) override;
+  void OnElement(TaskContext& ctx, const LogRecord& record) override;
+  void OnSkipped(TaskContext&, const LogRecord&) override {}
+  void OnTimer(TaskContext& ctx, absl::string_view key, uint32_t tag, MonotonicTime time) override;
+  void OnPartitionEnd(TaskContext&, int64_t) override {}
+  void OnRoom(TaskContext&) override { Pump(); }
+  void OnResume(TaskContext&) override;
+  void OnPressure(TaskContext&) override {}
+  void OnDrain(TaskContext&, Drain) override { draining_ = true; }
+  size_t in_flight() const override { return flying_.size(); }
+  std::vector<Operation> Operations() const override;
+  void OnGivenBack(TaskContext&) override { given_back_ = true; }
+  void Close(TaskContext& ctx, CloseReason reason) override;
+
+  // For tests.
+  int64_t Count(const std::string& key) const { return **counts_->Get(key); }
+  uint64_t parked() const { return backlog_->size(); }
+  size_t held() const { return held_.size(); }
+  size_t inherited() const { return inherited_.size(); }
+  bool restored(size_t index) const { return restored_.contains(index); }
+  TaskContext& ctx() { return *ctx_; }
+
+ private:
+  friend class SampleProgram;
+  // A record, or what is parked of one.
+  struct Message {
+    std::string key;
+    int64_t offset = 0;
+    bool pending = false;  // its record is not complete
+    bool parked = false;   // it stands in the list, or its push is on its way
+  };
+  // What is to be written when there is room.
+  using Write = std::function<bool()>;
+
+  std::string Name(int64_t offset) const {
+    return absl::StrCat(ctx_->partition().ToString(), "@", offset);
+  }
+  // Nobody has begun after it.
+  bool Owns() const;
+  static std::string Identity(int64_t offset) { return absl::StrCat(offset); }
+  bool IsInherited(int64_t offset) const;
+  void Pump();
+  void Send(Message message);
+  void OnOutcome(const OperationResult& result);
+  void Settle(Message message, bool taken);
+  void Park(Message message);
+  void Take(Message message);
+  void WakeParked(const std::string& key);
+  void Release();
+
+  SampleProgram& program_;
+  TaskContext* ctx_ = nullptr;
+  std::unique_ptr<ValueState<int64_t>> counts_;
+  std::unique_ptr<ListState> backlog_;
+  std::set<size_t> restored_;
+  std::deque<Message> ready_;
+  std::map<int64_t, Message> held_;  // by offset: an inherited operation has them
+  std::map<IdBytes, Operation> inherited_;
+  std::map<int64_t, Message> flying_;  // by offset
+  std::set<int64_t> known_;            // of all messages in memory
+  std::deque<Write> writes_;
+  std::vector<OperationResult> kept_;
+  bool draining_ = false;
+  bool given_back_ = false;
+  bool closed_ = false;
+};
+
+class SampleProgram final : public ShardProgram {
+ public:
+  static constexpr size_t kFlyingMax = 8;
+
+  SampleProgram(const ShardEnvironment& environment, SampleWorld& world)
+      : loop_(environment.loop), results_(environment.results), world_(world) {}
+  ~SampleProgram() override {
+    for (auto& [number, flight] : flights_) loop_.CancelTimer(flight.timer);
+  }
+
+  std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) override {
+    auto function = std::make_unique<SampleFunction>(*this);
+    functions_[tp] = function.get();
+    return function;
+  }
+  size_t in_flight() const override {
+    return static_cast<size_t>(
+        std::count_if(flights_.begin(), flights_.end(),
+                      [](const auto& entry) { return entry.second.function == nullptr; }));
+  }
+
+  // For tests: the open function of a partition, if there is one.
+  SampleFunction* At(const TopicPartition& tp) const {
+    const auto found = functions_.find(tp);
+    return found == functions_.end() ? nullptr : found->second;
+  }
+  SampleWorld& world() { return world_; }
+
+ private:
+  friend class SampleFunction;
+  struct Flight {
+    SampleFunction* function;  // null: it has moved
+    TopicPartition tp;
+    Operation operation;
+    bool taken;
+    TimerId timer;
+  };
+  static IdBytes IdOf(const std::string& name) {
+    IdBytes id{};
+    for (size_t i = 0; i < name.size(); ++i) {
+      id[i % id.size()] = static_cast<uint8_t>(id[i % id.size()] * 31 + name[i]);
+    }
+    return id;
+  }
+
+  // It has arrived: nothing takes that back.
+  void Start(SampleFunction* function, const TaskContext& ctx, const std::string& key,
+             int64_t offset, const std::string& name) {
+    const bool taken = world_.takes(name);
+    const Duration latency = world_.latency(name);
+    ++world_.arrived[name];
+    if (taken) ++world_.taken[name];
+    if (ctx.epoch() < world_.epoch[ctx.partition()]) ++world_.stale;
+    Operation operation;
+    operation.key = key;
+    operation.id = IdOf(name);
+    operation.offsets = {offset};
+    operation.deadline = loop_.clock().Wall() +
+                         std::chrono::ceil<std::chrono::milliseconds>(latency) +
+                         std::chrono::seconds(1);
+    const uint64_t number = ++started_;
+    const TimerId timer = loop_.CallAfter(latency, [this, number] { End(number); });
+    flights_.emplace(number, Flight{function, ctx.partition(), std::move(operation), taken, timer});
+  }
+  void End(uint64_t number) {
+    const auto found = flights_.find(number);
+    Flight flight = std::move(found->second);
+    flights_.erase(found);
+    OperationResult result;
+    result.key = flight.operation.key;
+    result.id = flight.operation.id;
+    result.offsets = flight.operation.offsets;
+    result.outcome = flight.taken ? "taken" : "refused";
+    if (flight.function == nullptr) return results_.Append(flight.tp, result);
+    flight.function->OnOutcome(result);
+  }
+  void Moved(SampleFunction* function, const TopicPartition& tp,
+             const std::vector<OperationResult>& kept) {
+    for (const OperationResult& result : kept) results_.Append(tp, result);
+    for (auto& [number, flight] : flights_) {
+      if (flight.function == function) flight.function = nullptr;
+    }
+    Forget(function, tp);
+  }
+  void Ended(SampleFunction* function, const TopicPartition& tp) {
+    for (auto at = flights_.begin(); at != flights_.end();) {
+      if (at->second.function == function) {
+        loop_.CancelTimer(at->second.timer);
+        at = flights_.erase(at);
+      } else {
+        ++at;
+      }
+    }
+    Forget(function, tp);
+  }
+  void Forget(SampleFunction* function, const TopicPartition& tp) {
+    const auto found = functions_.find(tp);
+    if (found != functions_.end() && found->second == function) functions_.erase(found);
+  }
+
+  EventLoop& loop_;
+  ResultSink& results_;
+  SampleWorld& world_;
+  std::map<TopicPartition, SampleFunction*> functions_;
+  std::map<uint64_t, Flight> flights_;
+  uint64_t started_ = 0;
+};
+
+inline absl::Status SampleFunction::Open(TaskContext& ctx) {
+  ctx_ = &ctx;
+  SampleWorld& world = program_.world();
+  StateSerializer<int64_t> serializer;
+  serializer.version_write = serializer.version_max = world.count_version;
+  serializer.encode = [](const int64_t& value, uint32_t) { return absl::StrCat(value); };
+  serializer.decode = [](absl::string_view bytes, uint32_t) -> absl::optional<int64_t> {
+    int64_t value = 0;
+    if (!absl::SimpleAtoi(bytes, &value)) return absl::nullopt;
+    return value;
+  };
+  counts_ = std::make_unique<ValueState<int64_t>>(
+      ctx.state(0), ctx.clock(), StateDescriptor{2, "sample.count", {}}, std::move(serializer));
+  backlog_ = std::make_unique<ListState>(ctx.state(1), ctx.clock(),
+                                         StateDescriptor{3, "sample.parked", {}}, 1);
+  uint64_t& epoch = world.epoch[ctx.partition()];
+  EXPECT_GT(ctx.epoch(), epoch) << "two owners share an epoch";
+  epoch = std::max(epoch, ctx.epoch());
+  return absl::OkStatus();
+}
+
+inline void SampleFunction::OnRestored(TaskContext& ctx, size_t index) {
+  EXPECT_TRUE(restored_.insert(index).second);
+  if (index == 0) {
+    // What was durable is there.
+    for (const auto& [key, count] : program_.world().counted[ctx.partition()]) {
+      const auto found = counts_->Get(key);
+      EXPECT_TRUE(found.ok() && found->has_value()) << "count of " << key << " is lost";
+      EXPECT_GE(found.ok() ? found->value_or(0) : 0, count) << key;
+    }
+    return;
+  }
+  std::vector<std::string> keys;
+  backlog_->ForEachKey([&](absl::string_view key, uint64_t) { keys.emplace_back(key); });
+  for (const std::string& key : keys) ctx.SetTimer(key, kAgainTimer, ctx.clock().Now());
+}
+
+inline void SampleFunction::OnInherited(TaskContext& ctx, std::vector<Operation> operations) {
+  EXPECT_TRUE(restored_.contains(0));
+  for (Operation& operation : operations) {
+    const Duration left = operation.deadline - ctx.clock().Wall();
+    EXPECT_GT(left, Duration::zero());
+    ctx.SetTimer(
+        absl::string_view(reinterpret_cast<const char*>(operation.id.data()), operation.id.size()),
+        kHeldTimer, ctx.clock().Now() + left);
+    inherited_[operation.id] = std::move(operation);
+  }
+}
+
+inline bool SampleFunction::Owns() const {
+  return ctx_->epoch() == program_.world().epoch[ctx_->partition()];
+}
+
+inline bool SampleFunction::IsInherited(int64_t offset) const {
+  return std::any_of(inherited_.begin(), inherited_.end(), [offset](const auto& entry) {
+    const std::vector<int64_t>& offsets = entry.second.offsets;
+    return std::find(offsets.begin(), offsets.end(), offset) != offsets.end();
+  });
+}
+
+// Whatever message it is that the records belong to, wherever it stands by now.
+inline void SampleFunction::OnResult(TaskContext&, const OperationResult& result) {
+  inherited_.erase(result.id);
+  for (const int64_t offset : result.offsets) {
+    if (result.outcome != "taken") continue;
+    const auto held = held_.find(offset);
+    if (held != held_.end()) {
+      Message message = std::move(held->second);
+      held_.erase(held);
+      Take(std::move(message));
+      continue;
+    }
+    const auto ready = std::find_if(ready_.begin(), ready_.end(), [&](const Message& message) {
+      return message.offset == offset;
+    });
+    if (ready != ready_.end()) {
+      Message message = std::move(*ready);
+      ready_.erase(ready);
+      Take(std::move(message));
+    } else if (flying_.count(offset) == 0) {
+      // It may be parked, or turn out to be when all is restored.
+      Message message{result.key, offset, false, true};
+      known_.insert(offset);
+      Take(std::move(message));
+    }
+  }
+  Release();
+}
+
+inline void SampleFunction::Release() {
+  for (auto at = held_.begin(); at != held_.end();) {
+    if (IsInherited(at->first)) {
+      ++at;
+      continue;
+    }
+    ready_.push_back(std::move(at->second));
+    at = held_.erase(at);
+  }
+  Pump();
+}
+
+inline void SampleFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
+  EXPECT_TRUE(restored_.contains(0));
+  Message message{std::string(record.key), record.offset, true, false};
+  bool there = false;
+  EXPECT_TRUE(backlog_
+                  ->Scan(message.key, static_cast<uint64_t>(record.offset), "", ScanLimits{1, 1},
+                         [&](const ListState::Entry& entry) {
+                           there = entry.identity == Identity(record.offset);
+                           return false;
+                         })
+                  .ok());
+  if (there) {
+    const int64_t offset = record.offset;
+    if (!ctx.state(1).WhenDurable([this, offset] { ctx_->Complete(offset); })) {
+      ctx.Complete(offset);
+    }
+    return;
+  }
+  known_.insert(record.offset);
+  if (IsInherited(record.offset)) {
+    held_.emplace(record.offset, std::move(message));
+    return;
+  }
+  ready_.push_back(std::move(message));
+  Pump();
+}
+
+inline void SampleFunction::OnTimer(TaskContext&, absl::string_view key, uint32_t tag,
+                                    MonotonicTime) {
+  if (tag == kAgainTimer) return WakeParked(std::string(key));
+  const WallTime now = ctx_->clock().Wall();
+  std::erase_if(inherited_, [now](const auto& entry) { return entry.second.deadline <= now; });
+  Release();
+}
+
+inline void SampleFunction::WakeParked(const std::string& key) {
+  if (!restored_.contains(1)) return;
+  EXPECT_TRUE(backlog_
+                  ->Scan(key, ScanLimits{},
+                         [&](const ListState::Entry& entry) {
+                           const auto offset = static_cast<int64_t>(entry.order);
+                           // An inherited operation has it: its result or deadline comes first.
+                           if (IsInherited(offset) || known_.contains(offset)) return true;
+                           known_.insert(offset);
+                           ready_.push_back(Message{key, offset, false, true});
+                           return true;
+                         })
+                  .ok());
+  if (backlog_->size(key) > 0) {
+    ctx_->SetTimer(key, kAgainTimer, ctx_->clock().Now() + kAgainAfter);
+  }
+  Pump();
+}
+
+inline void SampleFunction::OnResume(TaskContext&) {
+  draining_ = false;
+  given_back_ = false;
+  for (const OperationResult& result : std::exchange(kept_, {})) OnOutcome(result);
+  Pump();
+}
+
+inline void SampleFunction::Pump() {
+  while (!writes_.empty() && writes_.front()()) writes_.pop_front();
+  while (!draining_ && !ready_.empty() && flying_.size() < SampleProgram::kFlyingMax &&
+         ctx_->MayAct()) {
+    Message message = std::move(ready_.front());
+    ready_.pop_front();
+    Send(std::move(message));
+  }
+}
+
+inline void SampleFunction::Send(Message message) {
+  const std::string name = Name(message.offset);
+  if (message.parked && !message.pending && program_.world().removed.contains(name)) {
+    ++program_.world().revived;
+  }
+  const int64_t offset = message.offset;
+  const std::string key = message.key;
+  flying_.emplace(offset, std::move(message));
+  program_.Start(this, *ctx_, key, offset, name);
+}
+
+inline void SampleFunction::OnOutcome(const OperationResult& result) {
+  if (given_back_) return kept_.push_back(result);
+  for (const int64_t offset : result.offsets) {
+    const auto found = flying_.find(offset);
+    EXPECT_TRUE(found != flying_.end());
+    if (found == flying_.end()) continue;
+    Message message = std::move(found->second);
+    flying_.erase(found);
+    if (result.outcome == "taken") {
+      Take(std::move(message));
+    } else {
+      Park(std::move(message));
+    }
+  }
+  Pump();
+}
+
+// Parked, its record may be forgotten.
+inline void SampleFunction::Park(Message message) {
+  ctx_->SetTimer(message.key, kAgainTimer, ctx_->clock().Now() + kAgainAfter);
+  if (message.parked) {
+    known_.erase(message.offset);
+    return;
+  }
+  writes_.push_back([this, message] {
+    const std::string name = Name(message.offset);
+    const auto pushed = backlog_->Push(message.key, static_cast<uint64_t>(message.offset),
+                                       Identity(message.offset), 1, "v", [this, message, name] {
+                                         known_.erase(message.offset);
+                                         if (Owns()) program_.world().parked.insert(name);
+                                         ctx_->Complete(message.offset);
+                                       });
+    EXPECT_TRUE(pushed.ok());
+    if (!pushed.ok() || *pushed == ListState::Pushed::kNoRoom) return false;
+    EXPECT_EQ(*pushed, ListState::Pushed::kTaken);
+    if (Owns()) program_.world().removed.erase(name);
+    return true;
+  });
+}
+
+// Counted, taken out of what is parked, and its record complete when both are durable.
+inline void SampleFunction::Take(Message message) {
+  writes_.push_back([this, message] {
+    const auto before = counts_->Get(message.key);
+    EXPECT_TRUE(before.ok());
+    if (!before.ok()) return false;
+    const int64_t count = before->value_or(0) + 1;
+    return counts_->Put(message.key, count, [this, message, count] {
+      if (!Owns()) return;
+      int64_t& counted = program_.world().counted[ctx_->partition()][message.key];
+      counted = std::max(counted, count);
+    });
+  });
+  // What is being restored may hold it, also when this task has not parked it.
+  writes_.push_back([this, message] {
+    const auto removed = backlog_->Remove(message.key, Identity(message.offset), [this, message] {
+      known_.erase(message.offset);
+      if (Owns()) program_.world().removed.insert(Name(message.offset));
+      if (message.pending) ctx_->Complete(message.offset);
+    });
+    EXPECT_TRUE(removed.ok());
+    return removed.ok() && *removed;
+  });
+  Pump();
+}
+
+inline std::vector<Operation> SampleFunction::Operations() const {
+  std::vector<Operation> operations;
+  for (const auto& [number, flight] : program_.flights_) {
+    if (flight.function == this) operations.push_back(flight.operation);
+  }
+  for (const auto& [id, operation] : inherited_) operations.push_back(operation);
+  return operations;
+}
+
+inline void SampleFunction::Close(TaskContext& ctx, CloseReason reason) {
+  closed_ = true;
+  if (reason == CloseReason::kMoved) {
+    program_.Moved(this, ctx.partition(), kept_);
+  } else {
+    program_.Ended(this, ctx.partition());
+  }
+  ctx_ = nullptr;
+}
+
+}  // namespace postrider
