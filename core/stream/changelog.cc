@@ -251,10 +251,21 @@ std::vector<std::string> ChangelogReplay::Reassert() const {
   return identities;
 }
 
+bool ChangelogReplay::Rules(absl::string_view record_key) const {
+  const size_t identity_bytes = record_key.size() - 1 - kEpochBytes;
+  const auto found = known_.find(record_key.substr(1, identity_bytes));
+  if (found == known_.end() || !found->second.has_value) return false;
+  return ChangelogRecordKey(found->first, *found->second.epoch) == record_key;
+}
+
 std::vector<std::string> ChangelogReplay::TakeErasable() {
   std::vector<std::string> keys = std::move(erasable_);
   erasable_.clear();
   erasable_bytes_ = 0;
+  // After the late delete of a lower epoch its identity may have been put by the higher one again.
+  keys.erase(std::remove_if(keys.begin(), keys.end(),
+                            [this](const std::string& key) { return Rules(key); }),
+             keys.end());
   // A clear or a delete that rules hides older records until these are erased: it goes last.
   for (auto& [identity, known] : known_) {
     if (known.live || known.has_value || !known.epoch || *known.epoch >= own_epoch_) continue;

@@ -124,6 +124,7 @@ class ChangelogReplay {
   };
   void OnLive(absl::string_view identity);
   void Erasable(absl::string_view identity, uint64_t epoch);
+  bool Rules(absl::string_view record_key) const;
   void Supersede(absl::string_view identity, Known& known, uint64_t epoch);
 
   const uint64_t own_epoch_;
