@@ -43,6 +43,9 @@
 #include "core/state/heap_store.h"
 #include "core/state/process_directory.h"
 #include "core/state/rocksdb_store.h"
+#include "core/stream/control_follower.h"
+#include "core/stream/control_record.h"
+#include "core/stream/trim_holds.h"
 #include "delivery/memory_budget.h"
 #include "delivery/worker_role.h"
 #include "dlq/indexer_role.h"
@@ -50,6 +53,7 @@
 #include "dlq/reports/report_record.h"
 #include "migrations/database_options.h"
 #include "migrations/runner.h"
+#include "savepoint_command.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/matching/matcher_role.h"
 #include "subscriptions/registry/endpoint_secrets.h"
@@ -238,6 +242,7 @@ std::vector<TopicSpec> OwnTopics(const ProgramOptions& options) {
   }
   topics.push_back(dlq::DeadLetterTopic(options.kafka.prefix, kReplication));
   topics.push_back(dlq::ReportTopic(options.kafka.prefix, kReplication));
+  topics.push_back(ControlTopic(options.kafka.prefix, kReplication));
   return topics;
 }
 
@@ -297,8 +302,33 @@ class Service {
     RETURN_IF_ERROR(WaitForLog());
     if (options_.Has("indexer")) RETURN_IF_ERROR(StartIndexer());
     if (options_.Has("api")) RETURN_IF_ERROR(StartApi());
+    if (options_.Has("worker")) RETURN_IF_ERROR(FollowControl());
     if (NeedsSnapshot()) StartLoader();
     return absl::OkStatus();
+  }
+
+  absl::Status FollowControl() {
+    ASSIGN_OR_RETURN(control_,
+                     ControlFollower::Open(*log_, *loop_, ControlTopicName(options_.kafka.prefix),
+                                           [this] { OnControl(); }));
+    return absl::OkStatus();
+  }
+
+  bool BeingRestored() const {
+    const std::shared_ptr<const ControlState> control = control_->state();
+    return control != nullptr && control->restores.contains(options_.worker.pool);
+  }
+
+  void OnControl() {
+    if (stopping_) return;
+    if (worker_ != nullptr && BeingRestored()) {
+      // It joined while the restore looked whether anybody was there.
+      failure_ = absl::UnavailableError(absl::StrCat(
+          "pool ", options_.worker.pool, " is being restored: no worker of it may run meanwhile"));
+      POSTRIDER_LOG(kError, "draining", {"why", failure_.message()});
+      return Stop();
+    }
+    StartWorkerOrFail();
   }
 
   // What cannot be written would be missed only when Postgres is away.
@@ -366,13 +396,16 @@ class Service {
   }
 
   delivery::WorkerParts MakeWorkerParts() {
-    delivery::WorkerParts parts{*log_,      clock_,   metrics_, *keys_,
-                                *resolver_, OpenHeap, OpenHeap, nullptr};
+    delivery::WorkerParts parts{*log_,    clock_,   metrics_, *keys_, *resolver_,
+                                OpenHeap, OpenHeap, nullptr,  nullptr};
     if (rocksdb_ == nullptr) return parts;
     parts.open_backlog = [this](const TopicPartition& tp, uint64_t bytes_max) {
       return OpenRocksdb(tp, bytes_max);
     };
     parts.backlog_memory = [this] { return rocksdb_->memory_bytes(); };
+    parts.trim_limit =
+        [this, group = delivery::WorkerRole::Group(options_.kafka.prefix, options_.worker.pool)](
+            const TopicPartition& tp) { return control_->TrimLimit(group, tp); };
     return parts;
   }
 
@@ -470,16 +503,44 @@ class Service {
     }
     if (matcher_ != nullptr) matcher_->SetSnapshot(snapshot);
     if (worker_ != nullptr) worker_->SetSnapshot(snapshot);
+    snapshot_ = std::move(snapshot);
+    StartWorkerOrFail();
+  }
+
+  // Needs a snapshot and what the control topic says; while the pool is being restored it waits.
+  absl::Status StartWorker() {
+    if (!options_.Has("worker") || worker_ != nullptr || stopping_ || snapshot_ == nullptr ||
+        control_->state() == nullptr) {
+      return absl::OkStatus();
+    }
+    if (BeingRestored()) {
+      POSTRIDER_LOG(kWarn, "the worker waits until its pool is restored",
+                    {"pool", options_.worker.pool});
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(worker_, delivery::WorkerRole::Start(
+                                  MakeWorkerParts(), options_.worker, options_.kafka.prefix,
+                                  snapshot_options_.age_max, rules_, snapshot_));
+    LookAtMemory();
+    return absl::OkStatus();
+  }
+  void StartWorkerOrFail() {
+    absl::Status status = StartWorker();
+    if (status.ok()) return;
+    failure_ = std::move(status);
+    loop_->Stop();
+  }
+  absl::Status WorkerStatus() const {
+    if (worker_ == nullptr && control_ != nullptr && BeingRestored()) {
+      return absl::UnavailableError(absl::StrCat(
+          "pool ", options_.worker.pool,
+          " is being restored: it starts when `postrider savepoint restore` has ended"));
+    }
+    return StatusOf(worker_.get());
   }
 
   absl::Status StartStreams(const std::shared_ptr<const subscriptions::Snapshot>& snapshot) {
-    if (options_.Has("worker")) {
-      RETURN_IF_ERROR(CheckKeys(*snapshot));
-      ASSIGN_OR_RETURN(worker_, delivery::WorkerRole::Start(
-                                    MakeWorkerParts(), options_.worker, options_.kafka.prefix,
-                                    snapshot_options_.age_max, rules_, snapshot));
-      LookAtMemory();
-    }
+    if (options_.Has("worker")) RETURN_IF_ERROR(CheckKeys(*snapshot));
     if (options_.Has("matcher")) {
       subscriptions::MatcherTarget target;
       target.topic_prefix = options_.kafka.prefix;
@@ -519,7 +580,7 @@ class Service {
     parts.push_back({"running", stopping_ ? absl::UnavailableError("the process is stopping")
                                           : absl::OkStatus()});
     if (NeedsSnapshot()) parts.push_back({"snapshot", SnapshotStatus()});
-    if (options_.Has("worker")) parts.push_back({"worker", StatusOf(worker_.get())});
+    if (options_.Has("worker")) parts.push_back({"worker", WorkerStatus()});
     if (options_.Has("matcher")) parts.push_back({"matcher", StatusOf(matcher_.get())});
     if (options_.Has("indexer")) parts.push_back({"indexer", StatusOf(indexer_.get())});
     if (options_.Has("api")) {
@@ -603,6 +664,7 @@ class Service {
   std::atomic<uint64_t> stores_opened_{0};
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<KafkaLog> log_;
+  std::unique_ptr<ControlFollower> control_;
   std::unique_ptr<Resolver> resolver_;
   std::unique_ptr<api::Server> probes_;
   std::unique_ptr<dlq::IndexerRole> indexer_;
@@ -610,6 +672,7 @@ class Service {
   std::unique_ptr<delivery::WorkerRole> worker_;
   std::unique_ptr<subscriptions::MatcherRole> matcher_;
   std::unique_ptr<subscriptions::SnapshotLoader> loader_;
+  std::shared_ptr<const subscriptions::Snapshot> snapshot_;  // the newest
   bool roles_started_ = false;
   int64_t snapshot_confirmed_ms_ = 0;
   absl::Status failure_;
@@ -670,6 +733,43 @@ int CheckConfig(ProgramOptions options) {
   return 0;
 }
 
+// `postrider savepoint VERB`, and what each takes.
+template <typename Add>
+std::vector<std::pair<CLI::App*, SavepointCommand::Verb>> AddSavepointVerbs(
+    CLI::App& app, const Add& add, SavepointCommand& command) {
+  using Verb = SavepointCommand::Verb;
+  CLI::App* parent =
+      app.add_subcommand("savepoint", "The durable state of a pool, kept and put back");
+  parent->require_subcommand(1);
+  const auto pool = [&command](CLI::App* verb) {
+    verb->add_option("--pool", command.pool, "Default: worker.pool");
+  };
+  const auto directory = [&command](CLI::App* verb) {
+    verb->add_option("directory", command.directory, "Where the savepoint is")->required();
+  };
+  CLI::App* create = add(parent, "create", "Makes one; the workers go on undisturbed");
+  pool(create);
+  create->add_option("--to", command.directory, "A new directory")->required();
+  create->add_option("--keep", command.keep, "How long its records are held, such as 48h (24h)");
+  CLI::App* inspect = add(parent, "inspect", "Says what a savepoint is of");
+  directory(inspect);
+  CLI::App* verify = add(parent, "verify", "Reads all of a savepoint and says whether it is whole");
+  directory(verify);
+  CLI::App* restore = add(parent, "restore", "Puts a pool whose workers are stopped back to it");
+  directory(restore);
+  pool(restore);
+  restore->add_flag("--accept-loss", command.accept_loss,
+                    "Go on though the log does not reach back to the savepoint");
+  CLI::App* abandon = add(parent, "abandon", "Lets workers start though a restore has not ended");
+  pool(abandon);
+  CLI::App* drop = add(parent, "drop", "Holds a savepoint's records no longer");
+  drop->add_option("id", command.id, "As `list` prints it")->required();
+  CLI::App* list = add(parent, "list", "Says whose records are held");
+  return {{create, Verb::kCreate},   {inspect, Verb::kInspect}, {verify, Verb::kVerify},
+          {restore, Verb::kRestore}, {abandon, Verb::kAbandon}, {drop, Verb::kDrop},
+          {list, Verb::kList}};
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Delivers events from Kafka to customers' HTTP endpoints.", "postrider");
   app.set_version_flag("--version", std::string("postrider ") + POSTRIDER_VERSION);
@@ -700,6 +800,10 @@ int Main(int argc, char** argv) {
   CLI::App* check = add(config, "check", "Says whether the options are valid");
   CLI::App* reference = add(config, "reference", "Prints every option, as Markdown");
 
+  SavepointCommand savepoint;
+  const std::vector<std::pair<CLI::App*, SavepointCommand::Verb>> savepoint_verbs =
+      AddSavepointVerbs(app, add, savepoint);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -718,6 +822,13 @@ int Main(int argc, char** argv) {
   for (CLI::App* command : {serve, migrate, create, check}) {
     if (*command) chosen = command;
   }
+  bool is_savepoint = false;
+  for (const auto& [command, verb] : savepoint_verbs) {
+    if (!*command) continue;
+    chosen = command;
+    savepoint.verb = verb;
+    is_savepoint = true;
+  }
   absl::Status status = LoadOptions(options, config_file, chosen->remaining());
   if (status.ok()) status = program.Check();
   if (!status.ok()) {
@@ -728,6 +839,11 @@ int Main(int argc, char** argv) {
   ParseLogLevel(program.log_level, &level);
   StartLog(level);
 
+  if (is_savepoint) {
+    if (savepoint.pool.empty()) savepoint.pool = program.worker.pool;
+    status = RunSavepointCommand(savepoint, program.kafka);
+    return status.ok() ? 0 : Fail(status);
+  }
   if (*serve) return Serve(program);
   if (*migrate) return RunMigrate(program);
   if (*create) return CreateKey(program, scope, name);

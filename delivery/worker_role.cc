@@ -175,7 +175,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
 
   JobOptions job;
   job.name = kJobName;
-  job.group.group = absl::StrCat(topic_prefix, "deliver.", options.pool);
+  job.group.group = Group(topic_prefix, options.pool);
   job.group.topics = {subscriptions::DispatchTopic(topic_prefix, options.pool,
                                                    static_cast<int32_t>(options.key_groups), 1)
                           .name};
@@ -195,6 +195,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   job.changelogs = impl->Changelogs(parts, options, budget, topic_prefix);
   job.stop_wait_max = options.stop_wait_max;
   job.trim_safety = options.trim_safety;
+  job.trim_limit = parts.trim_limit;
 
   DeliveryOptions delivery;
   delivery.topic_prefix = topic_prefix;
@@ -245,6 +246,10 @@ std::vector<TopicSpec> WorkerRole::Topics(const std::string& topic_prefix, const
   const auto partitions = static_cast<int32_t>(key_groups);
   return {EndpointStateTopic(topic_prefix, pool, partitions, replication),
           BacklogTopic(topic_prefix, pool, partitions, replication)};
+}
+
+std::string WorkerRole::Group(const std::string& topic_prefix, const std::string& pool) {
+  return absl::StrCat(topic_prefix, "deliver.", pool);
 }
 
 void WorkerRole::SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
 #include "core/base/options.h"
@@ -63,6 +64,8 @@ struct WorkerParts {
   OpenBoundedStore open_backlog;
   // What the open stores of the backlog hold in memory together, where they share it.
   std::function<uint64_t()> backlog_memory;
+  // How far a partition of the pool's topic may be trimmed at most: see JobOptions::trim_limit.
+  std::function<absl::optional<int64_t>(const TopicPartition&)> trim_limit;
 };
 
 // The worker: reads the dispatch topic of its pool and delivers. Threads: one control thread.
@@ -71,6 +74,8 @@ class WorkerRole {
   // The topics that a pool's workers need beside the one that they read: its changelogs.
   static std::vector<TopicSpec> Topics(const std::string& topic_prefix, const std::string& pool,
                                        int64_t key_groups, int16_t replication);
+  // The group that a pool's workers are members of.
+  static std::string Group(const std::string& topic_prefix, const std::string& pool);
   // `snapshot`: the first one; nothing can be sent without. kInvalidArgument: memory.limit is too
   // small.
   static absl::StatusOr<std::unique_ptr<WorkerRole>> Start(
