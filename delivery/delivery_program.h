@@ -93,7 +93,7 @@ class DeliveryProgram final : public ShardProgram {
   void OnMovedResult(uint64_t flight, const HttpResult& result);
   // The same for one that has ended already.
   void PassOn(const MovedFlight& moved, const HttpResult& result);
-  size_t moved_flights() const { return moved_.size(); }
+  size_t in_flight() const override { return moved_.size(); }
 
  private:
   EventLoop& loop_;
