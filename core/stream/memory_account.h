@@ -5,8 +5,8 @@
 
 namespace postrider {
 
-// A bound in bytes that several owners draw on, on whatever threads they live: none of them may hold
-// more than is left by the others. A count, nothing else: who was refused has to ask again.
+// A bound in bytes that several owners draw on, on whatever threads they live: none of them may
+// hold more than is left by the others. A count, nothing else: who was refused has to ask again.
 //
 // Threads: any.
 class MemoryAccount {
