@@ -49,7 +49,7 @@ class StateBackend::Table final : public DurableState {
 
   // Says in the changelog that `state` has values of this version. False: no room.
   bool Declare(const DurableState& state, uint32_t version) {
-    return Put(state.name(), StateTableEntry{state.id(), version});
+    return Put(state.name(), StateTableEntry{state.id(), version, state.versions().max});
   }
 
   absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) override {
@@ -92,7 +92,9 @@ class StateBackend::Table final : public DurableState {
     const DurableState* const state = backend_.FindByName(key.key);
     // Declared by this owner meanwhile: the record stands.
     if (state == nullptr || state->version_declared_ < found->second.entry.version) {
-      if (!Put(key.key, found->second.entry)) return false;
+      StateTableEntry entry = found->second.entry;
+      if (state != nullptr) entry.version_max = state->versions().max;
+      if (!Put(key.key, entry)) return false;
     }
     backend_.Erase(StateTableIdentity(key.key), found->second.epoch);
     restored_.erase(key.key);

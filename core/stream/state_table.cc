@@ -25,6 +25,7 @@ std::string EncodeStateTableEntry(const StateTableEntry& entry) {
   out.U8(static_cast<uint8_t>(entry.id >> 8));
   out.U8(static_cast<uint8_t>(entry.id & 0xff));
   out.U32(entry.version);
+  out.U32(entry.version_max);
   return out.Take();
 }
 
@@ -35,7 +36,11 @@ absl::optional<StateTableEntry> DecodeStateTableEntry(absl::string_view encoded)
   const uint8_t high = in.U8();
   entry.id = static_cast<uint16_t>(high << 8 | in.U8());
   entry.version = in.U32();
-  if (!in.done() || version != kVersion || entry.version == 0) return absl::nullopt;
+  entry.version_max = in.U32();
+  if (!in.done() || version != kVersion || entry.version == 0 ||
+      entry.version > entry.version_max) {
+    return absl::nullopt;
+  }
   return entry;
 }
 

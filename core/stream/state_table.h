@@ -15,7 +15,8 @@ namespace postrider {
 // something else.
 struct StateTableEntry {
   uint16_t id = 0;
-  uint32_t version = 0;  // the highest that values may have
+  uint32_t version = 0;      // the highest that values may have
+  uint32_t version_max = 0;  // the highest that the owner who wrote this reads
   friend bool operator==(const StateTableEntry&, const StateTableEntry&) = default;
 };
 

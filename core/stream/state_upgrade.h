@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/stream/log.h"
 
@@ -17,6 +18,15 @@ struct StateUpgrade {
   uint32_t version = 0;
   friend bool operator==(const StateUpgrade&, const StateUpgrade&) = default;
 };
+
+// The upgrades that can be finished in `changelog`: the states whose owners read a higher version
+// than is said to be finished in some partition. Reads all of the changelog.
+//
+// kFailedPrecondition: the owners of two partitions do not read the same, so a worker has the
+// binary before, or has not restored yet. kDeadlineExceeded: the log was silent for `timeout`.
+absl::StatusOr<std::vector<StateUpgrade>> FindStateUpgrades(Log& log, const Clock& clock,
+                                                            const std::string& changelog,
+                                                            std::chrono::milliseconds timeout);
 
 // Ends the time in which one may go back to the binary before: says in every partition of
 // `changelog` that each of these states is written in that version. It may run beside workers, and

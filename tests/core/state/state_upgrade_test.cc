@@ -153,7 +153,7 @@ TEST_F(StateUpgradeTest, WritesTheNameAndIdOfAStateBeforeItsFirstValue) {
   ASSERT_TRUE((*binary)->value.Put("l", Thing{"b"}));
   ASSERT_EQ(changelog_.log.size(), 3u);
   EXPECT_EQ(changelog_.Record(0).identity, StateTableIdentity("thing"));
-  EXPECT_EQ(DecodeStateTableEntry(changelog_.Record(0).payload), (StateTableEntry{2, 1}));
+  EXPECT_EQ(DecodeStateTableEntry(changelog_.Record(0).payload), (StateTableEntry{2, 1, 1}));
 }
 
 TEST_F(StateUpgradeTest, GoesForwardAndBackUntilTheUpgradeIsFinished) {
@@ -302,7 +302,7 @@ TEST_F(StateUpgradeTest, SeesARecordThatItCannotKeepThoughItHasWrittenTheStateMe
   // A changelog that is restored beside delivery: the state is used before its entry is met.
   ScriptedChangelog changelog;
   changelog.log.push_back(EncodeChangelogRecord(
-      {ChangelogKind::kPut, 1, StateTableIdentity("thing"), EncodeStateTableEntry({2, 2})}));
+      {ChangelogKind::kPut, 1, StateTableIdentity("thing"), EncodeStateTableEntry({2, 2, 2})}));
   changelog.Resize();
   const std::vector<EncodedChangelogRecord> log = changelog.log;
   Binary old(clock_, changelog, 2, kOld);
@@ -360,9 +360,10 @@ TEST_F(StateUpgradeTest, RefusesARecordOfAWrongChecksumAndKeepsTheRest) {
 }
 
 TEST_F(StateUpgradeTest, RefusesAStateTableThatCannotBeRead) {
-  const std::string whole = EncodeStateTableEntry({2, 1});
-  for (const std::string& payload : {std::string(), whole.substr(0, whole.size() - 1), whole + "x",
-                                     "\x02" + whole.substr(1), EncodeStateTableEntry({2, 0})}) {
+  const std::string whole = EncodeStateTableEntry({2, 1, 1});
+  for (const std::string& payload :
+       {std::string(), whole.substr(0, whole.size() - 1), whole + "x", "\x02" + whole.substr(1),
+        EncodeStateTableEntry({2, 0, 1}), EncodeStateTableEntry({2, 2, 1})}) {
     Binary next(clock_, changelog_, 2, kOld);
     EXPECT_THAT(next.Restore(2, {EncodeChangelogRecord({ChangelogKind::kPut, 1,
                                                         StateTableIdentity("thing"), payload})}),
@@ -380,6 +381,57 @@ TEST_F(StateUpgradeTest, RefusesAChangelogRecordThatIsNone) {
 }
 
 // ---- The command's part ----
+
+// A table's entry as an owner of `epoch` writes it.
+void WriteEntry(MemoryLog& log, int32_t partition, uint64_t epoch, const std::string& name,
+                const StateTableEntry& entry) {
+  const EncodedChangelogRecord record = EncodeChangelogRecord(
+      {ChangelogKind::kPut, epoch, StateTableIdentity(name), EncodeStateTableEntry(entry)});
+  log.Write({"changelog", partition}, record.key, record.value);
+}
+
+TEST(FindStateUpgrades, NamesWhatEveryOwnerReadsAndWasNotFinished) {
+  ManualClock clock;
+  MemoryLog log(clock);
+  log.MakeTopic("changelog", 2);
+  const auto find = [&] { return FindStateUpgrades(log, clock, "changelog", milliseconds(1'000)); };
+  EXPECT_THAT(find(), tests::IsOkAndHolds(testing::IsEmpty()));
+  WriteEntry(log, 0, 1, "a", {2, 1, 1});
+  WriteEntry(log, 0, 2, "a", {2, 1, 2});
+  WriteEntry(log, 0, 1, "a", {2, 1, 1});  // late, by the owner before
+  WriteEntry(log, 0, 2, "b", {4, 1, 1});
+  EXPECT_THAT(find(), tests::IsOkAndHolds(ElementsAre(StateUpgrade{"a", 2})));
+  WriteEntry(log, 1, 7, "a", {2, 1, 2});
+  EXPECT_THAT(find(), tests::IsOkAndHolds(ElementsAre(StateUpgrade{"a", 2})));
+  ASSERT_THAT(FinishStateUpgrades(log, clock, "changelog", {{"a", 2}}, milliseconds(1'000)),
+              tests::IsOk());
+  EXPECT_THAT(find(), tests::IsOkAndHolds(testing::IsEmpty()));
+  WriteEntry(log, 0, 3, "a", {2, 2, 3});
+  WriteEntry(log, 1, 8, "a", {2, 2, 3});
+  EXPECT_THAT(find(), tests::IsOkAndHolds(ElementsAre(StateUpgrade{"a", 3})));
+}
+
+TEST(FindStateUpgrades, FinishesAgainWhatCameToAnEndInSomePartitionsOnly) {
+  ManualClock clock;
+  MemoryLog log(clock);
+  log.MakeTopic("changelog", 2);
+  WriteEntry(log, 0, 2, "a", {2, 1, 2});
+  const EncodedChangelogRecord record = FinishRecord("a", 2);
+  log.Write({"changelog", 0}, record.key, record.value);
+  EXPECT_THAT(FindStateUpgrades(log, clock, "changelog", milliseconds(1'000)),
+              tests::IsOkAndHolds(ElementsAre(StateUpgrade{"a", 2})));
+}
+
+TEST(FindStateUpgrades, RefusesWhileAWorkerHasTheBinaryBefore) {
+  ManualClock clock;
+  MemoryLog log(clock);
+  log.MakeTopic("changelog", 2);
+  WriteEntry(log, 0, 2, "a", {2, 1, 2});
+  WriteEntry(log, 1, 7, "a", {2, 1, 1});
+  EXPECT_THAT(FindStateUpgrades(log, clock, "changelog", milliseconds(1'000)),
+              tests::StatusIs(absl::StatusCode::kFailedPrecondition,
+                              AllOf(HasSubstr("changelog/1"), HasSubstr("'a' up to version 1"))));
+}
 
 TEST(FinishStateUpgrades, TellsEveryPartition) {
   ManualClock clock;
