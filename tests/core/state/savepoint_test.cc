@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -19,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/event_loop.h"
+#include "core/base/random.h"
 #include "core/state/durable_state_reader.h"
 #include "core/stream/blocking_reader.h"
 #include "core/stream/blocking_writer.h"
@@ -302,6 +304,153 @@ TEST_F(SavepointTest, TakesTheLogsStartOfAKeyGroupWithoutACommit) {
   EXPECT_EQ(made.key_groups[0].offset, 0);
   ASSERT_OK(Restore());
   EXPECT_EQ(log_.Committed("fresh", {"fresh", 0})->offset, 0);
+}
+
+// --- Under load ----------------------------------------------------------------------------------
+
+// A log on which something else happens before each call.
+class BusyLog final : public Log {
+ public:
+  BusyLog(Log& log, std::function<void()> meanwhile)
+      : log_(log), meanwhile_(std::move(meanwhile)) {}
+
+  absl::StatusOr<std::unique_ptr<LogProducer>> OpenProducer(
+      EventLoop& loop, const ProducerOptions& options) override {
+    meanwhile_();
+    return log_.OpenProducer(loop, options);
+  }
+  absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
+                                                           const GroupOptions& options,
+                                                           GroupHandler& handler) override {
+    return log_.JoinGroup(loop, options, handler);
+  }
+  absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
+                                                              const ReaderOptions& options,
+                                                              ReadHandler& handler) override {
+    meanwhile_();
+    return log_.OpenReader(loop, options, handler);
+  }
+  absl::Status EnsureTopics(const std::vector<TopicSpec>& topics,
+                            std::chrono::milliseconds timeout) override {
+    return log_.EnsureTopics(topics, timeout);
+  }
+  absl::StatusOr<int32_t> Partitions(const std::string& topic,
+                                     std::chrono::milliseconds timeout) override {
+    meanwhile_();
+    return log_.Partitions(topic, timeout);
+  }
+  absl::StatusOr<Range> Offsets(const TopicPartition& tp,
+                                std::chrono::milliseconds timeout) override {
+    meanwhile_();
+    return log_.Offsets(tp, timeout);
+  }
+  void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
+            absl::AnyInvocable<void(absl::Status) &&> done) override {
+    log_.Trim(loop, tp, offset, std::move(done));
+  }
+  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override {
+    log_.OffsetForTime(loop, tp, time, std::move(done));
+  }
+  absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
+                                           const std::vector<TopicPartition>& partitions,
+                                           std::chrono::milliseconds timeout) override {
+    meanwhile_();
+    return log_.DescribeGroup(group, partitions, timeout);
+  }
+  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
+                          std::chrono::milliseconds timeout) override {
+    return log_.ResetGroup(group, entries, timeout);
+  }
+  absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
+    return log_.DeleteTopic(topic, timeout);
+  }
+  absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
+    return log_.FreezeTopic(topic, timeout);
+  }
+  absl::Status Ping(std::chrono::milliseconds timeout) override { return log_.Ping(timeout); }
+
+ private:
+  Log& log_;
+  const std::function<void()> meanwhile_;
+};
+
+// One key group's worker: each message waits, is parked, is delivered; commits come between.
+struct Worker {
+  enum class At { kUnread, kParked, kDone };
+  std::vector<At> messages = std::vector<At>(30, At::kUnread);
+  std::set<int64_t> completed;
+};
+
+TEST_F(SavepointTest, HasEveryMessageThatWasNotDoneWhateverHappensMeanwhile) {
+  for (uint64_t seed = 1; seed <= 60; ++seed) {
+    SCOPED_TRACE(absl::StrCat("seed ", seed));
+    Random random(seed);
+    const std::string topic = absl::StrCat("dispatch", seed);
+    const std::string backlog = absl::StrCat("backlog", seed);
+    pool_.topic = topic;
+    pool_.changelogs = {backlog};
+    log_.MakeTopic(topic, 3);
+    log_.MakeTopic(backlog, 3);
+    std::vector<Worker> workers(3);
+    for (int32_t i = 0; i < 3; ++i) {
+      for (int n = 0; n < 30; ++n) log_.Write({topic, i}, "k", "message");
+    }
+    const auto act = [&] {
+      for (uint64_t acts = random.Below(12); acts > 0; --acts) {
+        const auto i = static_cast<int32_t>(random.Below(3));
+        Worker& worker = workers[static_cast<size_t>(i)];
+        const auto offset = static_cast<int64_t>(random.Below(30));
+        Worker::At& at = worker.messages[static_cast<size_t>(offset)];
+        if (at == Worker::At::kUnread) {
+          // Delivered at once, or durable in the backlog.
+          const bool park = random.Below(2) == 0;
+          if (park) Append(backlog, i, ChangelogKind::kPut, 4, Message(offset), "m");
+          at = park ? Worker::At::kParked : Worker::At::kDone;
+          worker.completed.insert(offset);
+        } else if (at == Worker::At::kParked && random.Below(3) == 0) {
+          Append(backlog, i, ChangelogKind::kErase, 4, Message(offset));
+          at = Worker::At::kDone;
+        }
+        if (random.Below(4) > 0) continue;
+        int64_t watermark = 0;
+        while (worker.completed.contains(watermark)) ++watermark;
+        const auto above = worker.completed.lower_bound(watermark);
+        CommitMetadata metadata;
+        metadata.epoch = 4;
+        for (auto it = above; it != worker.completed.end(); ++it) {
+          metadata.completed.Append(*it, *it + 1);
+        }
+        log_.SetCommitted("g", {topic, i},
+                          {watermark, EncodeCommitMetadata(metadata, watermark).text});
+      }
+    };
+    BusyLog busy(log_, act);
+    CreateSavepointOptions options;
+    options.directory = absl::StrCat(directory_.path(), "/", seed);
+    options.id = SavepointId({1});
+    ASSERT_OK(CreateSavepoint(busy, clock_, pool_, options));
+    const std::vector<Worker> then = workers;
+    for (int more = 0; more < 20; ++more) act();
+    RestoreSavepointOptions restore = RestoreOptions();
+    restore.directory = options.directory;
+    ASSERT_OK(RestoreSavepoint(log_, clock_, pool_, restore));
+    for (int32_t i = 0; i < 3; ++i) {
+      const State state = Read(backlog, i);
+      const auto committed = log_.Committed("g", {topic, i});
+      const auto metadata = DecodeCommitMetadata(committed->metadata, committed->offset);
+      ASSERT_TRUE(metadata);
+      for (int64_t offset = 0; offset < 30; ++offset) {
+        if (then[static_cast<size_t>(i)].messages[static_cast<size_t>(offset)] ==
+            Worker::At::kDone) {
+          continue;
+        }
+        const bool read_again =
+            offset >= committed->offset && !metadata->completed.Contains(offset);
+        EXPECT_TRUE(read_again || state.contains(Message(offset))) << i << " " << offset;
+      }
+    }
+  }
 }
 
 // --- Crashes -------------------------------------------------------------------------------------
