@@ -589,7 +589,9 @@ void ShardImpl::BeginAnew(Task& task, int64_t offset) {
     return;
   }
   OpenTask(task);
-  if (task.running()) consumer_->Restart(task.partition(), offset);
+  if (!task.running()) return;
+  task.reading = true;
+  consumer_->Restart(task.partition(), offset);
 }
 
 // Claimed with the next commit; until then its records are dropped, and read again afterwards.
@@ -760,7 +762,8 @@ void ShardImpl::OnRecord(const LogRecord& record) {
   Task* task = Find(record.topic, record.partition);
   if (task == nullptr) return;
   if (!task->located()) return LocateFresh(*task, record.offset);
-  if (!task->running()) return;  // it will read this again
+  // What is still fetched for a former life of it comes before Restart(): it is read again then.
+  if (!task->running() || !task->reading) return;
   if (task->behind || (full_ && AtLeast(8, 9))) {
     task->behind = true;  // read again when there is room
     return;
@@ -778,7 +781,7 @@ void ShardImpl::OnPartitionEnd(const TopicPartition& tp, int64_t next) {
   Task* task = Find(tp);
   if (task == nullptr) return;
   if (!task->located()) return LocateFresh(*task, next);
-  if (task->running()) task->OnPartitionEnd(next);
+  if (task->running() && task->reading) task->OnPartitionEnd(next);
 }
 
 void ShardImpl::OnOutOfRange(const TopicPartition& tp, int64_t log_start) {
@@ -786,7 +789,7 @@ void ShardImpl::OnOutOfRange(const TopicPartition& tp, int64_t log_start) {
   Task* task = Find(tp);
   if (task == nullptr) return;
   if (!task->located()) return consumer_->Restart(tp, log_start);
-  if (!task->running()) return;  // told again when it reads again
+  if (!task->running() || !task->reading) return;  // told again when it reads again
   const int64_t position = task->tracker().next_offset();
   if (position < log_start) {
     // What was read and pends goes on; what was not read is gone.

@@ -356,10 +356,11 @@ inline void SampleFunction::OnElement(TaskContext& ctx, const LogRecord& record)
                          })
                   .ok());
   if (there) {
-    const int64_t offset = record.offset;
-    if (!ctx.state(1).WhenDurable([this, offset] { ctx_->Complete(offset); })) {
-      ctx.Complete(offset);
-    }
+    const auto complete = [this, offset = record.offset] {
+      program_.world().parked.insert(Name(offset));
+      ctx_->Complete(offset);
+    };
+    if (!ctx.state(1).WhenDurable(complete)) complete();
     return;
   }
   known_.insert(record.offset);

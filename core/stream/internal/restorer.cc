@@ -59,6 +59,7 @@ void Restorer::Remove(ChangelogPart& part) {
   Suspend(found->first, found->second);
   loop_.CancelTimer(found->second.retry);
   if (IsFirst(part)) --first_;
+  last_ = restores_.end();
   restores_.erase(found);
   Schedule();
 }
@@ -110,7 +111,12 @@ void Restorer::Read() {
 }
 
 Restorer::Restores::iterator Restorer::Find(absl::string_view topic, int32_t partition) {
-  return restores_.find(TopicPartition{std::string(topic), partition});
+  if (last_ != restores_.end() && last_->first.partition == partition &&
+      last_->first.topic == topic) {
+    return last_;
+  }
+  last_ = restores_.find(TopicPartition{std::string(topic), partition});
+  return last_;
 }
 
 void Restorer::OnRecord(const LogRecord& record) {

@@ -83,6 +83,7 @@ class Restorer final : public ReadHandler {
   ShardMetrics& metrics_;
   std::unique_ptr<PartitionReader> reader_;
   Restores restores_;
+  Restores::iterator last_ = restores_.end();  // that was found
   uint64_t added_ = 0;
   size_t first_ = 0;  // of them must be there before records are read
   TimerId read_timer_ = 0;

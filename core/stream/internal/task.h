@@ -136,7 +136,7 @@ class Task final : public TaskContext, private PartOwner {
   MonotonicTime opened_at;
   TimerId reopen_timer = 0;
   bool behind = false;    // records were passed over for want of room
-  bool reading = false;   // its partition is read, in this assignment
+  bool reading = false;   // what comes from its partition is read from its own position
   int64_t forgotten = 0;  // by the last commit that was sent
 
   // TaskContext.
