@@ -211,6 +211,7 @@ class ShardImpl final : public Shard, public GroupHandler, public internal::Task
   void HandleFailures();
   void Degrade(Task& task, const absl::Status& why);
   void Reopen(Task& task);
+  bool AwaitsCommitOf(const Task& task) const;
 
   void Tick();
   void EverySecond(MonotonicTime now);
@@ -491,7 +492,7 @@ void ShardImpl::SendClaim() {
 }
 
 void ShardImpl::ClaimAnswered() {
-  if (fenced_) return;  // the group will assign again
+  if (fenced_ || leaving_) return;  // the group will assign again, or to others
   const bool complete = std::all_of(tasks_.begin(), tasks_.end(), [this](const auto& entry) {
     const Task& task = *entry.second;
     return !task.located() || task.state() == TaskState::kFailed || task.claimed_in == assignment_;
@@ -501,7 +502,7 @@ void ShardImpl::ClaimAnswered() {
   const Duration delay = Backoff(++claim_failures_, kClaimRetryMax);
   loop_.CancelTimer(claim_timer_);
   claim_timer_ = loop_.CallAfter(delay, [this] {
-    if (phase_ == Phase::kClaiming && !outstanding_ && !fenced_) SendClaim();
+    if (phase_ == Phase::kClaiming && !outstanding_ && !fenced_ && !leaving_) SendClaim();
   });
 }
 
@@ -545,6 +546,8 @@ bool ShardImpl::AnyRestoring() const {
 void ShardImpl::BeginDeferred() {
   begin_deferred_ = false;
   loop_.CancelTimer(begin_timer_);
+  if (phase_ != Phase::kRunning || leaving_) return;
+  if (phase_ != Phase::kRunning || stopping_) return;
   std::vector<StartPosition> positions;
   for (auto& [tp, task] : tasks_) {
     if (!task->running()) continue;
@@ -1056,12 +1059,21 @@ void ShardImpl::Degrade(Task& task, const absl::Status& why) {
   task.reopen_timer = loop_.CallAfter(delay, [this, &task] { Reopen(task); });
 }
 
-// From its last acknowledged commit. Outside of a running phase it waits for the next one, which an
-// assignment may come before that makes the task anew.
+bool ShardImpl::AwaitsCommitOf(const Task& task) const {
+  if (!outstanding_) return false;
+  return std::any_of(outstanding_->commits.begin(), outstanding_->commits.end(),
+                     [&task](const SentCommit& sent) {
+                       return sent.tp == task.partition() && sent.lives == task.lives();
+                     });
+}
+
+// From its last acknowledged commit; one that it had sent before it failed is answered first, so that
+// what it had completed by then is not undone. Outside of a running phase it waits for the next one,
+// which an assignment may come before that makes the task anew.
 void ShardImpl::Reopen(Task& task) {
   task.reopen_timer = 0;
   if (stopping_) return;
-  if (phase_ != Phase::kRunning || fenced_ || !task.acknowledged()) {
+  if (phase_ != Phase::kRunning || fenced_ || !task.acknowledged() || AwaitsCommitOf(task)) {
     task.reopen_timer = loop_.CallAfter(kRetryFirst, [this, &task] { Reopen(task); });
     return;
   }
