@@ -1,5 +1,6 @@
 #include "core/stream/blocking_reader.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -78,8 +79,14 @@ absl::StatusOr<std::unique_ptr<BlockingReader>> BlockingReader::Open(
 
 absl::Status BlockingReader::Read(const TopicPartition& tp, int64_t end,
                                   absl::FunctionRef<absl::Status(const LogRecord&)> visit) {
+  return ReadFrom(tp, 0, end, visit);
+}
+
+absl::Status BlockingReader::ReadFrom(const TopicPartition& tp, int64_t begin, int64_t end,
+                                      absl::FunctionRef<absl::Status(const LogRecord&)> visit) {
   ASSIGN_OR_RETURN(const Log::Range range, impl_->log.Offsets(tp, impl_->options.silence_max));
-  if (range.begin >= end) return absl::OkStatus();
+  begin = std::max(begin, range.begin);
+  if (begin >= end) return absl::OkStatus();
   impl_->tp = &tp;
   impl_->end = end;
   impl_->visit = &visit;
@@ -87,7 +94,8 @@ absl::Status BlockingReader::Read(const TopicPartition& tp, int64_t end,
   impl_->done = false;
   StartPosition start;
   start.tp = tp;
-  start.at = StartPosition::At::kLogStart;
+  start.at = StartPosition::At::kOffset;
+  start.offset = begin;
   impl_->reader->Add(start);
   const Clock& clock = impl_->loop->clock();
   MonotonicTime heard = clock.Now();

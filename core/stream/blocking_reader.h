@@ -36,7 +36,10 @@ class BlockingReader {
   // kDeadlineExceeded: the log was silent for too long.
   absl::Status Read(const TopicPartition& tp, int64_t end,
                     absl::FunctionRef<absl::Status(const LogRecord&)> visit);
-  // The same up to the end as it is now.
+  // The same from `begin` on, or from the log's start if that is behind it.
+  absl::Status ReadFrom(const TopicPartition& tp, int64_t begin, int64_t end,
+                        absl::FunctionRef<absl::Status(const LogRecord&)> visit);
+  // All up to the end as it is now.
   absl::Status ReadAll(const TopicPartition& tp,
                        absl::FunctionRef<absl::Status(const LogRecord&)> visit);
 

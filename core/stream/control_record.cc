@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -24,6 +25,7 @@ constexpr size_t kChecksumBytes = 4;
 constexpr absl::string_view kHoldSpace = "savepoint/";
 constexpr absl::string_view kRestoreSpace = "restore/";
 constexpr absl::string_view kIdentity = "log-identity";
+constexpr absl::string_view kPoolSpace = "pool/";
 
 uint32_t Checksum(absl::string_view bytes) {
   return static_cast<uint32_t>(
@@ -73,6 +75,21 @@ std::string SavepointHoldKey(absl::string_view pool, absl::string_view id) {
 }
 std::string RestoreMarkKey(absl::string_view pool) { return absl::StrCat(kRestoreSpace, pool); }
 std::string LogIdentityKey() { return std::string(kIdentity); }
+std::string PoolKey(absl::string_view pool) { return absl::StrCat(kPoolSpace, pool); }
+
+std::string GenerationName(absl::string_view pool, uint64_t generation) {
+  return generation <= 1 ? std::string(pool) : absl::StrCat(pool, ".g", generation);
+}
+
+bool IsPoolName(absl::string_view pool) {
+  if (pool.empty() || absl::StrContains(pool, '/')) return false;
+  size_t digits = 0;
+  while (!pool.empty() && absl::ascii_isdigit(static_cast<unsigned char>(pool.back()))) {
+    pool.remove_suffix(1);
+    ++digits;
+  }
+  return digits == 0 || !absl::EndsWith(pool, ".g");
+}
 
 ControlKey ParseControlKey(absl::string_view key) {
   ControlKey parsed;
@@ -82,6 +99,11 @@ ControlKey ParseControlKey(absl::string_view key) {
     key.remove_prefix(kRestoreSpace.size());
     if (key.empty() || absl::StrContains(key, '/')) return parsed;
     parsed.kind = ControlKey::Kind::kRestoreMark;
+    parsed.pool = std::string(key);
+  } else if (absl::StartsWith(key, kPoolSpace)) {
+    key.remove_prefix(kPoolSpace.size());
+    if (key.empty() || absl::StrContains(key, '/')) return parsed;
+    parsed.kind = ControlKey::Kind::kPool;
     parsed.pool = std::string(key);
   } else if (absl::StartsWith(key, kHoldSpace)) {
     key.remove_prefix(kHoldSpace.size());
@@ -168,6 +190,50 @@ absl::StatusOr<IdBytes> DecodeLogIdentity(absl::string_view encoded) {
   if (body.size() != identity.size()) return Damaged(kWhat);
   std::copy(body.begin(), body.end(), identity.begin());
   return identity;
+}
+
+std::string EncodePoolRecord(const PoolRecord& record) {
+  ByteWriter out;
+  out.U8(kVersion);
+  out.String(record.pool);
+  out.U8(static_cast<uint8_t>(record.phase));
+  out.Varint(record.generation);
+  out.Zigzag(record.key_groups);
+  out.Raw(
+      absl::string_view(reinterpret_cast<const char*>(record.holder.data()), record.holder.size()));
+  out.Zigzag(MillisSinceEpoch(record.lease_until));
+  out.Zigzag(record.key_groups_next);
+  out.Varint(record.generation_tried);
+  out.Varint(record.generation_left);
+  return Seal(std::move(out));
+}
+
+absl::StatusOr<PoolRecord> DecodePoolRecord(absl::string_view encoded) {
+  constexpr absl::string_view kWhat = "a pool's record";
+  ASSIGN_OR_RETURN(const absl::string_view body, Open(encoded, kWhat));
+  ByteReader in(body);
+  PoolRecord record;
+  record.pool = std::string(in.String());
+  const uint8_t phase = in.U8();
+  if (phase > static_cast<uint8_t>(PoolRecord::Phase::kMoving)) return Damaged(kWhat);
+  record.phase = static_cast<PoolRecord::Phase>(phase);
+  record.generation = in.Varint();
+  const int64_t key_groups = in.Zigzag();
+  const absl::string_view holder = in.Raw(record.holder.size());
+  if (holder.size() == record.holder.size()) {
+    std::copy(holder.begin(), holder.end(), record.holder.begin());
+  }
+  record.lease_until = WallTimeFromMillis(in.Zigzag());
+  const int64_t key_groups_next = in.Zigzag();
+  record.generation_tried = in.Varint();
+  record.generation_left = in.Varint();
+  record.key_groups = static_cast<int32_t>(key_groups);
+  record.key_groups_next = static_cast<int32_t>(key_groups_next);
+  if (!in.done() || record.key_groups < 1 || record.generation < 1 ||
+      EncodePoolRecord(record) != encoded) {
+    return Damaged(kWhat);
+  }
+  return record;
 }
 
 }  // namespace postrider

@@ -61,6 +61,21 @@ void ControlState::Apply(const LogRecord& record) {
       restores.emplace(key.pool, mark.ok() ? *std::move(mark) : std::move(unreadable));
       break;
     }
+    case ControlKey::Kind::kPool: {
+      pools.erase(key.pool);
+      pools_unreadable.erase(key.pool);
+      if (removed) break;
+      absl::StatusOr<PoolRecord> pool = DecodePoolRecord(record.value);
+      if (pool.ok() && pool->pool != key.pool) {
+        pool = absl::DataLossError("control: a pool's record stands under another one's key");
+      }
+      if (pool.ok()) {
+        pools.emplace(key.pool, *std::move(pool));
+      } else {
+        pools_unreadable.emplace(key.pool, std::string(pool.status().message()));
+      }
+      break;
+    }
     case ControlKey::Kind::kLogIdentity: {
       log_identity = absl::nullopt;
       if (removed) break;

@@ -45,6 +45,8 @@ struct ControlState {
   TrimHolds holds;
   std::map<std::string, RestoreMark> restores;  // by pool
   absl::optional<IdBytes> log_identity;
+  std::map<std::string, PoolRecord> pools;              // those that were ever rescaled
+  std::map<std::string, std::string> pools_unreadable;  // and why: nobody may work on these
 
   // The next record of the topic.
   void Apply(const LogRecord& record);

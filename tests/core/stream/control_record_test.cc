@@ -35,7 +35,23 @@ RestoreMark Mark() {
   return mark;
 }
 
+PoolRecord Pool() {
+  PoolRecord pool;
+  pool.pool = "default";
+  pool.phase = PoolRecord::Phase::kMoving;
+  pool.generation = 300;
+  pool.key_groups = 4'096;
+  pool.holder = {7, 8};
+  pool.lease_until = WallTimeFromMillis(12'345);
+  pool.key_groups_next = 96;
+  pool.generation_tried = 302;
+  pool.generation_left = 299;
+  return pool;
+}
+
 TEST(ControlRecord, GivesBackWhatWasWritten) {
+  EXPECT_THAT(DecodePoolRecord(EncodePoolRecord(Pool())), tests::IsOkAndHolds(Pool()));
+  EXPECT_THAT(DecodePoolRecord(EncodePoolRecord({})), tests::IsOkAndHolds(PoolRecord()));
   EXPECT_THAT(DecodeSavepointHold(EncodeSavepointHold(Hold())), tests::IsOkAndHolds(Hold()));
   EXPECT_THAT(DecodeSavepointHold(EncodeSavepointHold({})), tests::IsOkAndHolds(SavepointHold()));
   EXPECT_THAT(DecodeRestoreMark(EncodeRestoreMark(Mark())), tests::IsOkAndHolds(Mark()));
@@ -61,6 +77,8 @@ TEST(ControlRecord, RefusesEveryChangedByteAndEveryCut) {
                      [](const std::string& bytes) { return DecodeSavepointHold(bytes); });
   RefusesEveryChange(EncodeRestoreMark(Mark()),
                      [](const std::string& bytes) { return DecodeRestoreMark(bytes); });
+  RefusesEveryChange(EncodePoolRecord(Pool()),
+                     [](const std::string& bytes) { return DecodePoolRecord(bytes); });
   RefusesEveryChange(EncodeLogIdentity({1, 2}),
                      [](const std::string& bytes) { return DecodeLogIdentity(bytes); });
 }
@@ -73,11 +91,24 @@ TEST(ControlRecord, ReadsItsOwnKeysAndNoOthers) {
   const ControlKey mark = ParseControlKey(RestoreMarkKey("default"));
   EXPECT_EQ(mark.kind, ControlKey::Kind::kRestoreMark);
   EXPECT_EQ(mark.pool, "default");
+  const ControlKey pool = ParseControlKey(PoolKey("default"));
+  EXPECT_EQ(pool.kind, ControlKey::Kind::kPool);
+  EXPECT_EQ(pool.pool, "default");
   EXPECT_EQ(ParseControlKey(LogIdentityKey()).kind, ControlKey::Kind::kLogIdentity);
-  for (const char* other : {"", "savepoint/", "savepoint/a", "savepoint//b", "savepoint/a/",
-                            "savepoint/a/b/c", "restore/", "restore/a/b", "log-identity2", "x"}) {
+  for (const char* other :
+       {"", "savepoint/", "savepoint/a", "savepoint//b", "savepoint/a/", "savepoint/a/b/c",
+        "restore/", "restore/a/b", "pool/", "pool/a/b", "log-identity2", "x"}) {
     EXPECT_EQ(ParseControlKey(other).kind, ControlKey::Kind::kUnknown) << other;
   }
+}
+
+TEST(ControlRecord, NamesGenerationsAsNoPoolIsCalled) {
+  EXPECT_EQ(GenerationName("default", 1), "default");
+  EXPECT_EQ(GenerationName("default", 2), "default.g2");
+  for (const char* name : {"default", "g2", "a.g", "a.g2x", "a.2", "2"}) {
+    EXPECT_TRUE(IsPoolName(name)) << name;
+  }
+  for (const char* name : {"", "a/b", "default.g2", ".g12"}) EXPECT_FALSE(IsPoolName(name)) << name;
 }
 
 class TrimHoldsTest : public testing::Test {
