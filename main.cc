@@ -54,6 +54,7 @@
 #include "migrations/database_options.h"
 #include "migrations/runner.h"
 #include "savepoint_command.h"
+#include "state_command.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/matching/matcher_role.h"
 #include "subscriptions/registry/endpoint_secrets.h"
@@ -803,6 +804,15 @@ int Main(int argc, char** argv) {
   SavepointCommand savepoint;
   const std::vector<std::pair<CLI::App*, SavepointCommand::Verb>> savepoint_verbs =
       AddSavepointVerbs(app, add, savepoint);
+  CLI::App* state = app.add_subcommand("state", "What workers keep");
+  state->require_subcommand(1);
+  CLI::App* upgrade = add(state, "upgrade", "Says which states can be written in a newer version");
+  std::string pool;
+  bool finish = false;
+  upgrade->add_option("--pool", pool, "Default: worker.pool");
+  upgrade->add_flag("--finish", finish,
+                    "Have it written from the workers' next start on: no way back to the binary "
+                    "before");
 
   try {
     app.parse(argc, argv);
@@ -819,7 +829,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   CLI::App* chosen = nullptr;
-  for (CLI::App* command : {serve, migrate, create, check}) {
+  for (CLI::App* command : {serve, migrate, create, check, upgrade}) {
     if (*command) chosen = command;
   }
   bool is_savepoint = false;
@@ -842,6 +852,10 @@ int Main(int argc, char** argv) {
   if (is_savepoint) {
     if (savepoint.pool.empty()) savepoint.pool = program.worker.pool;
     status = RunSavepointCommand(savepoint, program.kafka);
+    return status.ok() ? 0 : Fail(status);
+  }
+  if (*upgrade) {
+    status = RunStateUpgrade(pool.empty() ? program.worker.pool : pool, finish, program.kafka);
     return status.ok() ? 0 : Fail(status);
   }
   if (*serve) return Serve(program);
