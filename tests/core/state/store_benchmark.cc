@@ -6,10 +6,12 @@
 // `cpu` is the calling thread's; `process_cpu_us` counts flushes and compactions too.
 
 #include <benchmark/benchmark.h>
+#include <malloc.h>
 #include <stdlib.h>
 #include <time.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -26,6 +28,8 @@
 #include "core/base/random.h"
 #include "core/state/heap_store.h"
 #include "core/state/rocksdb_store.h"
+#include "core/stream/durable_timers.h"
+#include "core/stream/internal/timers.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/state_backend.h"
 #include "core/stream/state_store.h"
@@ -295,6 +299,83 @@ void ListPushAndRemove(benchmark::State& state) {
   changelog.Answer();
 }
 
+// A clock that the benchmark moves.
+class SteppedClock final : public Clock {
+ public:
+  MonotonicTime Now() const override { return now; }
+  WallTime Wall() const override {
+    return std::chrono::floor<std::chrono::milliseconds>(WallTime() + now.time_since_epoch());
+  }
+  MonotonicTime now{std::chrono::hours(1)};
+};
+
+constexpr int64_t kTimerDelayMs = 3'600'000;
+Duration SomeDelay(Random& random) {
+  return std::chrono::milliseconds(random.Below(static_cast<uint64_t>(kTimerDelayMs)));
+}
+std::string TimerKey(uint64_t i) {
+  std::string key(26, 'k');  // as long as an endpoint's id
+  for (int digit = 0; digit < 12; ++digit)
+    key[static_cast<size_t>(digit)] = "0123456789abcdef"[i >> (4 * digit) & 15];
+  return key;
+}
+double HeapBytes() { return static_cast<double>(mallinfo2().uordblks + mallinfo2().hblkhd); }
+
+// All of a durable timer but the log: one is set at a random time ahead, the earliest fires and is
+// acknowledged. `bytes` is what one holds in memory, with the store's copy if that is the heap's.
+void DurableTimerSetAndFire(benchmark::State& state) {
+  const double before = HeapBytes();
+  Bench bench(state);
+  SteppedClock clock;
+  AnsweringChangelog changelog;
+  StateBackend backend(StateBackendOptions{1}, bench.store(), changelog,
+                       [](absl::Status why) { Die(why); });
+  DurableTimers timers(backend, clock, 2, "timers", [](MonotonicTime) {});
+  Random random(1);
+  uint64_t made = 0;
+  const auto set = [&] {
+    if (!timers.Set(TimerKey(made++), 1, SomeDelay(random))) Die(absl::InternalError("no room"));
+  };
+  for (int64_t i = 0; i < state.range(1); ++i) {
+    set();
+    if (i % 100 == 99) changelog.Answer();
+  }
+  changelog.Answer();
+  const double bytes = (HeapBytes() - before) / static_cast<double>(state.range(1));
+  int unanswered = 0;
+  bench.StartCounting();
+  for (auto _ : state) {
+    set();
+    // To when the earliest is due.
+    timers.Fire(MonotonicTime::max(), 1,
+                [&](absl::string_view key, uint32_t tag, MonotonicTime time) {
+                  clock.now = std::max(clock.now, time);
+                  if (!timers.Acknowledge(key, tag)) Die(absl::InternalError("no room"));
+                });
+    if (++unanswered % 100 == 0) changelog.Answer();
+  }
+  changelog.Answer();
+  state.counters["bytes"] = bytes;
+}
+
+// A task's timers in memory alone.
+void TimerSetAndFire(benchmark::State& state) {
+  const double before = HeapBytes();
+  internal::Timers timers;
+  Random random(1);
+  MonotonicTime now{};
+  uint64_t made = 0;
+  const auto set = [&] { timers.Set(TimerKey(made++), 1, now + SomeDelay(random)); };
+  for (int64_t i = 0; i < state.range(0); ++i) set();
+  const double bytes = (HeapBytes() - before) / static_cast<double>(state.range(0));
+  for (auto _ : state) {
+    set();
+    const auto due = timers.PopDue(MonotonicTime::max(), timers.mark());
+    now = due->time;
+  }
+  state.counters["bytes"] = bytes;
+}
+
 void Sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"rocksdb", "keys"})->Iterations(kIterations);
   for (const int64_t keys : {10'000, 1'000'000}) {
@@ -308,6 +389,8 @@ BENCHMARK(Get)->Apply(Sizes);
 BENCHMARK(FifoPushAndPop)->Apply(Sizes);
 BENCHMARK(TimerInsertAndFire)->Apply(Sizes);
 BENCHMARK(ListPushAndRemove)->Apply(Sizes);
+BENCHMARK(DurableTimerSetAndFire)->Apply(Sizes);
+BENCHMARK(TimerSetAndFire)->ArgName("keys")->Iterations(kIterations)->Arg(10'000)->Arg(1'000'000);
 
 }  // namespace
 }  // namespace postrider
