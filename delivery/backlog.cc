@@ -139,19 +139,26 @@ bool Backlog::Push(absl::string_view key, uint64_t order, const IdBytes& digest,
   return false;
 }
 
-void Backlog::Remove(absl::string_view key, const IdBytes& digest, uint32_t bytes) {
-  Do([this, key = std::string(key), digest, bytes] {
-    const uint64_t before = entries_.size();
-    const absl::StatusOr<bool> removed = entries_.Remove(key, DigestBytes(digest));
-    if (!removed.ok()) {
-      Fail(removed.status());
-      return true;
-    }
-    if (entries_.size() < before) {
-      Account(-1, -std::min(static_cast<double>(bytes), bytes_));
-    }
-    return *removed;
+bool Backlog::Remove(absl::string_view key, const IdBytes& digest, uint32_t bytes) {
+  std::string owned(key);
+  if (deferred_.empty() && RemoveNow(owned, digest, bytes)) return true;
+  deferred_.push_back([this, key = std::move(owned), digest, bytes] {
+    if (!RemoveNow(key, digest, bytes)) return false;
+    events_.removed(key, digest);
+    return true;
   });
+  return false;
+}
+
+bool Backlog::RemoveNow(const std::string& key, const IdBytes& digest, uint32_t bytes) {
+  const uint64_t before = entries_.size();
+  const absl::StatusOr<bool> removed = entries_.Remove(key, DigestBytes(digest));
+  if (!removed.ok()) {
+    Fail(removed.status());
+    return true;
+  }
+  if (entries_.size() < before) Account(-1, -std::min(static_cast<double>(bytes), bytes_));
+  return *removed;
 }
 
 bool Backlog::Has(absl::string_view key, uint64_t order, const IdBytes& digest) {

@@ -36,6 +36,8 @@ class Backlog {
     std::function<void(int64_t offset)> parked;
     // EnsureFlag() will say yes.
     std::function<void(const std::string& key)> flagged;
+    // A removal that had to wait has been made: until here the entry was seen by scans.
+    std::function<void(const std::string& key, const IdBytes& digest)> removed;
   };
   Backlog(TaskContext& ctx, DeliveryMetrics& metrics, Events events);
   ~Backlog();
@@ -60,7 +62,8 @@ class Backlog {
   // taken.
   [[nodiscard]] bool Push(absl::string_view key, uint64_t order, const IdBytes& digest,
                           absl::string_view encoded);
-  void Remove(absl::string_view key, const IdBytes& digest, uint32_t bytes);
+  // False: it has to wait (Events::removed follows).
+  bool Remove(absl::string_view key, const IdBytes& digest, uint32_t bytes);
   // Exactly there: the same identity pushed at another place is not found.
   bool Has(absl::string_view key, uint64_t order, const IdBytes& digest);
   // Calls `done` when all that was written until now is durable; at once if it is.
@@ -103,6 +106,7 @@ class Backlog {
 
  private:
   using Write = absl::AnyInvocable<bool()>;
+  bool RemoveNow(const std::string& key, const IdBytes& digest, uint32_t bytes);
   void Do(Write write);
   void Fail(absl::Status why);
   void Account(double messages, double bytes);

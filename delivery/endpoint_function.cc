@@ -44,6 +44,9 @@ absl::Status EndpointFunction::Open(TaskContext& ctx) {
     Backlog::Events events;
     events.parked = [this](int64_t offset) { ctx_->Complete(offset); };
     events.flagged = [this](const std::string& key) { OnFlagged(key); };
+    events.removed = [this](const std::string& key, const IdBytes& digest) {
+      OnRemoved(key, digest);
+    };
     backlog_ = std::make_unique<Backlog>(ctx, program_.metrics(), std::move(events));
   }
   return absl::OkStatus();

@@ -193,6 +193,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   void RestoreBatches(EndpointState& state);
   void ClearFlagWhenEmpty(EndpointState& state);
   void OnFlagged(const std::string& key);
+  void RemoveEntry(EndpointState& state, const IdBytes& digest, uint32_t bytes);
+  void OnRemoved(const std::string& key, const IdBytes& digest);
   MonotonicTime FlightDeadline(const Flight& flight) const;
 
   // endpoint_handover.cc

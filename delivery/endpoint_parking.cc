@@ -205,6 +205,22 @@ void EndpointFunction::OnFlagged(const std::string& key) {
   ParkAgain(*state);
 }
 
+// The entry stays claimed until its removal is made, so that it is not drained meanwhile.
+void EndpointFunction::RemoveEntry(EndpointState& state, const IdBytes& digest, uint32_t bytes) {
+  if (backlog_->Remove(state.key, digest, bytes)) {
+    state.claimed.erase(digest);
+  } else {
+    state.claimed.insert(digest);
+  }
+}
+
+void EndpointFunction::OnRemoved(const std::string& key, const IdBytes& digest) {
+  EndpointState* state = endpoints_.Get(key);
+  if (state == nullptr) return;
+  state->claimed.erase(digest);
+  ClearFlagWhenEmpty(*state);
+}
+
 // Whether a new message goes to the backlog at once: its endpoint holds its share already, or fails
 // and has others there that come first.
 bool EndpointFunction::Spills(const EndpointState& state, size_t bytes) const {

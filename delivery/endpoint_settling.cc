@@ -189,13 +189,16 @@ void EndpointFunction::End(const Ending& ending) {
   if (ending.pending) ctx_->Complete(static_cast<int64_t>(ending.order));
   if (!ending.listed && ending.group == nullptr) return;
   const absl::string_view key = ending.endpoint.view();
-  if (ending.listed) backlog_->Remove(key, ending.digest, ending.bytes);
+  EndpointState* state = endpoints_.Get(key);
+  if (ending.listed && state != nullptr) {
+    RemoveEntry(*state, ending.digest, ending.bytes);
+  } else if (ending.listed) {
+    backlog_->Remove(key, ending.digest, ending.bytes);
+  }
   if (ending.group != nullptr && --ending.group->left == 0) {
     backlog_->RemoveBatch(key, ending.group->batch);
   }
-  EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return;
-  state->claimed.erase(ending.digest);
   if (ending.group == nullptr || ending.group->left == 0) ClearFlagWhenEmpty(*state);
 }
 
@@ -209,8 +212,7 @@ void EndpointFunction::EndAll(EndpointState& state, Batch& batch) {
     }
     if (!message.listed) continue;
     listed = true;
-    backlog_->Remove(state.key, message.digest, message.bytes);
-    state.claimed.erase(message.digest);
+    RemoveEntry(state, message.digest, message.bytes);
   }
   if (batch.recorded) backlog_->RemoveBatch(state.key, *batch.key);
   if (listed || batch.recorded) ClearFlagWhenEmpty(state);

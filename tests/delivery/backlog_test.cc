@@ -474,8 +474,12 @@ TEST_F(BacklogTest, ARemovalThatFindsNoRoomIsMadeUpForLater) {
   ctx().changelog(kBacklogChangelog).room = 0;
   sink_->AnswerStatus(1, 200);
   EXPECT_EQ(Backlogged(), 1);
+  SendAll();
+  EXPECT_EQ(sink_->size(), 2u) << "it is not drained meanwhile";
   Deliver(2, 2);
   Turn();
+  ASSERT_EQ(sink_->size(), 3u);
+  EXPECT_THAT(EventIds(sink_->at(2)), ElementsAre("e2"));
   sink_->AnswerStatus(2, 500);
   EXPECT_FALSE(ctx().IsCompleted(1));
   ctx().changelog(kBacklogChangelog).room = 1'000;
