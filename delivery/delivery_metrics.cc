@@ -20,6 +20,8 @@ absl::string_view ParkReasonName(ParkReason reason) {
       return "pressure";
     case ParkReason::kLongWait:
       return "long_wait";
+    case ParkReason::kRescale:
+      return "rescale";
   }
   return "unknown";
 }

@@ -19,8 +19,9 @@ enum class ParkReason : uint8_t {
   kAge,       // it held the watermark for too long
   kPressure,  // the shard is at its bounds
   kLongWait,  // its open batch waits for long
+  kRescale,   // its pool gets another number of key groups
 };
-inline constexpr int kParkReasons = 5;
+inline constexpr int kParkReasons = 6;
 absl::string_view ParkReasonName(ParkReason reason);
 
 // The worker's metrics; shared by its shards.

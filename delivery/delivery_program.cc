@@ -60,6 +60,11 @@ void DeliveryProgram::SetSnapshot(std::shared_ptr<const subscriptions::Snapshot>
   for (EndpointFunction* function : functions_) function->OnSnapshot();
 }
 
+void DeliveryProgram::SetDraining(bool draining) {
+  if (std::exchange(draining_, draining) == draining) return;
+  for (EndpointFunction* function : functions_) function->OnDraining();
+}
+
 void DeliveryProgram::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
   sink_->SetAddressRules(std::move(rules));
 }

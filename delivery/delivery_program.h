@@ -73,11 +73,14 @@ class DeliveryProgram final : public ShardProgram {
   void OnTurnEnd() override;
 
   void SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot);
+  // Draining: everything that pends is parked, and nothing is sent.
+  void SetDraining(bool draining);
   void SetAddressRules(std::shared_ptr<const AddressRules> rules);
 
   // For the functions.
   const subscriptions::Snapshot* snapshot() const { return snapshot_.get(); }
   bool SnapshotUsable() const;
+  bool draining() const { return draining_; }
   const DeliveryOptions& options() const { return options_; }
   HttpSink& sink() { return *sink_; }
   const KeyRing& keys() const { return keys_; }
@@ -104,6 +107,7 @@ class DeliveryProgram final : public ShardProgram {
   DeliveryMetrics& metrics_;
   Random random_;
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;
+  bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;
   std::deque<std::pair<EndpointFunction*, std::string>> line_;
   uint64_t next_flight_ = 1;

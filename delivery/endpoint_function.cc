@@ -181,6 +181,7 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   message.pending = true;
   message.listed = listed;
   if (Hold(state, message)) return;
+  if (Arrive(state, record, message)) return;
   if (Spills(state, message.bytes) &&
       Spill(state, order, digest, message.content->encoded, ParkReason::kShare)) {
     return Schedule(state);
@@ -272,6 +273,10 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
 void EndpointFunction::OnPartitionEnd(TaskContext& ctx, int64_t) {
   at_partition_end_ = true;
   caught_up_ = true;
+  for (const std::string& key : std::exchange(arriving_, {})) {
+    EndpointState* state = endpoints_.Get(key);
+    if (state != nullptr) EndArrival(*state);
+  }
   const MonotonicTime now = ctx.clock().Now();
   std::vector<std::string> rest;
   for (std::string& key : late_) {

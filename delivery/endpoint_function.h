@@ -51,7 +51,8 @@ struct MovedFlight;
 // its endpoint holds its share of memory.
 //
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
-// endpoint_sending.cc, endpoint_settling.cc, endpoint_parking.cc and endpoint_handover.cc.
+// endpoint_sending.cc, endpoint_settling.cc, endpoint_parking.cc, endpoint_moving.cc and
+// endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside, and about 100 bytes for each message of a batch that waits
@@ -79,9 +80,10 @@ class EndpointFunction final : public KeyedProcessFunction {
   void OnGivenBack(TaskContext& ctx) override;
   void Close(TaskContext& ctx, CloseReason reason) override;
 
-  // From the program: this endpoint's turn, and a new snapshot.
+  // From the program: this endpoint's turn, a new snapshot, draining has begun or is over.
   void SendNext(const std::string& key);
   void OnSnapshot();
+  void OnDraining();
 
   // Endpoints that it remembers, those whose late batch waits for the partition's end, and the
   // operations of predecessors that it waits for.
@@ -197,6 +199,10 @@ class EndpointFunction final : public KeyedProcessFunction {
   void OnRemoved(const std::string& key, const IdBytes& digest);
   MonotonicTime FlightDeadline(const Flight& flight) const;
 
+  // endpoint_moving.cc
+  bool Arrive(EndpointState& state, const LogRecord& record, Message& message);
+  void EndArrival(EndpointState& state);
+
   // endpoint_handover.cc
   void RecordFlights();
   bool Hold(EndpointState& state, Message& message);
@@ -218,6 +224,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   std::vector<std::string> late_;      // each endpoint once
   std::vector<std::string> awaiting_;  // each endpoint once
   absl::flat_hash_set<std::string> park_again_;
+  absl::flat_hash_set<std::string> arriving_;  // have a batch that is not there as a whole
   absl::flat_hash_map<IdBytes, Inherited> inherited_;
   absl::flat_hash_map<int64_t, IdBytes> held_offsets_;  // of inherited_
   std::vector<std::pair<OperationResult, FlightResult>> early_results_;

@@ -184,16 +184,14 @@ void EndpointFunction::ParkAll(EndpointState& state, ParkReason reason) {
 // What was refused before.
 void EndpointFunction::ParkAgain(EndpointState& state) {
   const uint8_t wanted = std::exchange(state.park_wanted, uint8_t{0});
-  if ((wanted & (Bit(ParkReason::kAge) | Bit(ParkReason::kPressure))) != 0) {
-    ParkAll(state,
-            (wanted & Bit(ParkReason::kAge)) != 0 ? ParkReason::kAge : ParkReason::kPressure);
-  } else {
-    if ((wanted & Bit(ParkReason::kFailed)) != 0) {
-      static_cast<void>(ParkWaiting(state, ParkReason::kFailed));
-    }
-    if ((wanted & Bit(ParkReason::kLongWait)) != 0 && state.open_long) {
-      static_cast<void>(ParkOpen(state, ParkReason::kLongWait));
-    }
+  for (const ParkReason reason : {ParkReason::kRescale, ParkReason::kAge, ParkReason::kPressure}) {
+    if ((wanted & Bit(reason)) != 0) return ParkAll(state, reason);
+  }
+  if ((wanted & Bit(ParkReason::kFailed)) != 0) {
+    static_cast<void>(ParkWaiting(state, ParkReason::kFailed));
+  }
+  if ((wanted & Bit(ParkReason::kLongWait)) != 0 && state.open_long) {
+    static_cast<void>(ParkOpen(state, ParkReason::kLongWait));
   }
 }
 
@@ -225,6 +223,7 @@ void EndpointFunction::OnRemoved(const std::string& key, const IdBytes& digest) 
 // and has others there that come first.
 bool EndpointFunction::Spills(const EndpointState& state, size_t bytes) const {
   if (backlog_ == nullptr) return false;
+  if (program_.draining()) return true;
   const size_t share =
       std::max(program_.options().endpoint_share_bytes, static_cast<size_t>(state.bytes_max));
   if (state.pending_bytes + bytes > share) return true;
@@ -265,6 +264,7 @@ void EndpointFunction::ParkOld() {
   const MonotonicTime now = ctx_->clock().Now();
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     if (state.pending_bytes == 0) return;
+    if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
     if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
   });
@@ -438,6 +438,10 @@ void EndpointFunction::OnRestored(TaskContext&, size_t index) {
   for (auto& [id, inherited] : inherited_) {
     EndpointState* state = endpoints_.Get(inherited.operation.key);
     if (state != nullptr) ResolveListed(*state, inherited.held);
+  }
+  for (const std::string& key : arriving_) {
+    EndpointState* state = endpoints_.Get(key);
+    if (state != nullptr) ResolveListed(*state, state->arriving.messages);
   }
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
     if (state.flag == Backlog::Flag::kNone) return;

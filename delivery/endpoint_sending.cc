@@ -57,6 +57,7 @@ bool EndpointFunction::BacklogMayGo(const EndpointState& state) const {
 }
 
 bool EndpointFunction::Sendable(const EndpointState& state) const {
+  if (program_.draining()) return false;  // OnDraining() comes
   if (state.awaits_snapshot || state.flights.size() >= state.window.size()) return false;
   const MonotonicTime now = ctx_->clock().Now();
   if (now < state.hold_until) return false;

@@ -14,6 +14,7 @@
 #include "core/base/id.h"
 #include "core/http/http_sink.h"
 #include "delivery/backlog.h"
+#include "delivery/backlog_state.h"
 #include "delivery/batch.h"
 #include "delivery/prepared_endpoint.h"
 #include "delivery/retry_policy.h"
@@ -61,7 +62,10 @@ struct EndpointState {
   bool listed_late = false;  // stands among those that wait for the partition's end
   bool awaits_snapshot = false;
   size_t pending_bytes = 0;  // of records that pend
-  MonotonicTime last_used;   // had a message or a result
+  // A batch that was moved here from an earlier generation, until its last member is read.
+  Batch arriving;
+  BatchAttempts arriving_attempts;
+  MonotonicTime last_used;  // had a message or a result
   std::unique_ptr<PreparedEndpoint> prepared;
 
   // The backlog. `claimed`: the entries that are in memory, or that a batch here names; all others

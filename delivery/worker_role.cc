@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/crypto/random.h"
+#include "core/stream/control_record.h"
 #include "core/stream/memory_account.h"
 #include "delivery/backlog_state.h"
 #include "delivery/changelog_topics.h"
@@ -31,7 +32,8 @@ void WorkerOptions::Register(Options& options) {
   options.Add("worker.shards", &shards, 1, 64,
               "Threads that deliver, each with a share of the key groups.");
   options.Add("worker.key_groups", &key_groups, 1, 4096,
-              "Partitions of the pool's dispatch topic; fixed when the topic is made.");
+              "Partitions of the pool's dispatch topic when it is made; later `postrider rescale` "
+              "changes them.");
   options.Add("worker.messages_max", &messages_max, 1'000, 10'000'000,
               "Messages that a shard holds at most, if memory.limit has room for so many; then it "
               "stops reading.");
@@ -125,6 +127,7 @@ struct WorkerRole::Impl {
   absl::Mutex mutex;
   // For shards that start after it was set.
   std::shared_ptr<const subscriptions::Snapshot> snapshot ABSL_GUARDED_BY(mutex);
+  bool draining ABSL_GUARDED_BY(mutex) = false;
   std::unique_ptr<Job> job;
 };
 
@@ -132,8 +135,8 @@ std::vector<ChangelogOptions> WorkerRole::Impl::Changelogs(const WorkerParts& pa
                                                            const WorkerOptions& options,
                                                            const MemoryBudget& budget,
                                                            const std::string& topic_prefix) {
-  const std::vector<TopicSpec> topics =
-      WorkerRole::Topics(topic_prefix, options.pool, options.key_groups, 1);
+  const std::vector<TopicSpec> topics = WorkerRole::Topics(
+      topic_prefix, GenerationName(options.pool, options.generation), options.key_groups, 1);
   const int64_t backlog_bytes =
       options.state_store == "heap" ? budget.backlog_store : options.backlog_bytes_max;
   const auto state_max = static_cast<uint64_t>(budget.endpoint_state / options.key_groups);
@@ -176,7 +179,8 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   JobOptions job;
   job.name = kJobName;
   job.group.group = Group(topic_prefix, options.pool);
-  job.group.topics = {subscriptions::DispatchTopic(topic_prefix, options.pool,
+  job.group.topics = {subscriptions::DispatchTopic(topic_prefix,
+                                                   GenerationName(options.pool, options.generation),
                                                    static_cast<int32_t>(options.key_groups), 1)
                           .name};
   job.group.strategy = AssignmentStrategy::kRange;
@@ -222,6 +226,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
                                                      shared->delivery_metrics, seed);
     absl::MutexLock lock(&shared->mutex);
     program->SetSnapshot(shared->snapshot);
+    program->SetDraining(shared->draining);
     return program;
   };
   ASSIGN_OR_RETURN(impl->job,
@@ -241,11 +246,11 @@ void WorkerRole::LookAtMemory() {
       {impl_->overlay_account.used(), impl_->stores.Total(kEndpointState).memory_bytes, backlog});
 }
 
-std::vector<TopicSpec> WorkerRole::Topics(const std::string& topic_prefix, const std::string& pool,
+std::vector<TopicSpec> WorkerRole::Topics(const std::string& topic_prefix, const std::string& name,
                                           int64_t key_groups, int16_t replication) {
   const auto partitions = static_cast<int32_t>(key_groups);
-  return {EndpointStateTopic(topic_prefix, pool, partitions, replication),
-          BacklogTopic(topic_prefix, pool, partitions, replication)};
+  return {EndpointStateTopic(topic_prefix, name, partitions, replication),
+          BacklogTopic(topic_prefix, name, partitions, replication)};
 }
 
 std::string WorkerRole::Group(const std::string& topic_prefix, const std::string& pool) {
@@ -260,6 +265,20 @@ void WorkerRole::SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snap
   impl_->job->Post([snapshot](ShardProgram& program) {
     static_cast<DeliveryProgram&>(program).SetSnapshot(snapshot);
   });
+}
+
+void WorkerRole::SetDraining(bool draining) {
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    impl_->draining = draining;
+  }
+  impl_->job->Post([draining](ShardProgram& program) {
+    static_cast<DeliveryProgram&>(program).SetDraining(draining);
+  });
+}
+
+int64_t WorkerRole::requests_in_flight() const {
+  return static_cast<int64_t>(impl_->delivery_metrics.requests_in_flight.value());
 }
 
 JobStatus WorkerRole::status() const { return impl_->job->status(); }

@@ -43,6 +43,8 @@ struct WorkerOptions {
   std::string state_store = "rocksdb";  // or "heap": of the backlog
   std::string state_directory;          // empty: below the process's data directory
   int64_t backlog_bytes_max = int64_t{64} << 30;
+  // Of the pool's topics; no option: the control topic says it, and key_groups with it.
+  uint64_t generation = 1;
 
   void Register(Options& options);
   // How the limit is divided; kInvalidArgument when it is too small.
@@ -71,8 +73,9 @@ struct WorkerParts {
 // The worker: reads the dispatch topic of its pool and delivers. Threads: one control thread.
 class WorkerRole {
  public:
-  // The topics that a pool's workers need beside the one that they read: its changelogs.
-  static std::vector<TopicSpec> Topics(const std::string& topic_prefix, const std::string& pool,
+  // The topics that a pool's workers need beside the one that they read: its changelogs. `name`:
+  // GenerationName() of the pool.
+  static std::vector<TopicSpec> Topics(const std::string& topic_prefix, const std::string& name,
                                        int64_t key_groups, int16_t replication);
   // The group that a pool's workers are members of.
   static std::string Group(const std::string& topic_prefix, const std::string& pool);
@@ -85,6 +88,11 @@ class WorkerRole {
   ~WorkerRole();
 
   void SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot);
+  // Draining: everything that pends is parked, so that all records are soon complete, and no
+  // request is begun. Otherwise it delivers.
+  void SetDraining(bool draining);
+  // Of this process; to be looked at before a stop, so that none is left in flight.
+  int64_t requests_in_flight() const;
   JobStatus status() const;
   // Brings the metrics of stores and memory up to date, soon. To be called every few seconds.
   void LookAtMemory();

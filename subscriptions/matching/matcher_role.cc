@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
+#include "core/stream/control_record.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/matching/index.h"
 #include "subscriptions/matching/match_metrics.h"
@@ -58,8 +59,13 @@ MatcherRole::MatcherRole(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MatcherRole::~MatcherRole() = default;
 
 std::vector<TopicSpec> MatcherRole::Topics(const MatcherTarget& target, int16_t replication) {
-  return {DispatchTopic(target.topic_prefix, target.pool, target.key_groups, replication),
+  return {DispatchTopic(target.topic_prefix, GenerationName(target.pool, target.generation),
+                        target.key_groups, replication),
           RejectedTopic(target.topic_prefix, replication)};
+}
+
+std::string MatcherRole::Group(const std::string& topic_prefix) {
+  return absl::StrCat(topic_prefix, "match");
 }
 
 absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
@@ -72,7 +78,7 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
 
   JobOptions job;
   job.name = "matcher";
-  job.group.group = absl::StrCat(target.topic_prefix, "match");
+  job.group.group = Group(target.topic_prefix);
   job.group.topics = {options.topics};
   job.group.excluded_prefixes = {target.topic_prefix};
   job.group.strategy = AssignmentStrategy::kRoundRobin;

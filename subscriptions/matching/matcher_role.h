@@ -41,12 +41,15 @@ struct MatcherTarget {
   std::string topic_prefix = "postrider.";
   std::string pool = "default";
   int32_t key_groups = 64;
+  uint64_t generation = 1;  // of the pool's topics: see core/stream/control_record.h
 };
 
 // The matcher: reads the source topics and fills the dispatch topic. Threads: Start, Stop and
 // status one control thread; SetSnapshot any one thread.
 class MatcherRole {
  public:
+  // The group that matchers are members of.
+  static std::string Group(const std::string& topic_prefix);
   // The topics that it writes to; make them before Start().
   static std::vector<TopicSpec> Topics(const MatcherTarget& target, int16_t replication);
 
