@@ -266,12 +266,14 @@ std::vector<std::string> ChangelogReplay::TakeErasable() {
   keys.erase(std::remove_if(keys.begin(), keys.end(),
                             [this](const std::string& key) { return Rules(key); }),
              keys.end());
+  const auto last = static_cast<std::ptrdiff_t>(keys.size());
   // A clear or a delete that rules hides older records until these are erased: it goes last.
   for (auto& [identity, known] : known_) {
     if (known.live || known.has_value || !known.epoch || *known.epoch >= own_epoch_) continue;
     keys.push_back(ChangelogRecordKey(identity, *known.epoch));
     known.epoch = absl::nullopt;
   }
+  std::sort(keys.begin() + last, keys.end());  // not in a hash map's order
   return keys;
 }
 
