@@ -51,10 +51,11 @@ std::string PlaceKey(uint16_t state, absl::string_view key, absl::string_view id
 StateRange QueueRange(uint16_t state, absl::string_view key) {
   return StateRange(StatePrefix(state, key) + kQueue);
 }
-std::string PlaceValue(uint64_t order, uint64_t epoch) {
+std::string PlaceValue(uint64_t order, uint64_t epoch, uint64_t bytes) {
   ByteWriter out;
   out.Varint(epoch);
   out.Varint(order);
+  out.Varint(bytes);
   return out.Take();
 }
 
@@ -300,26 +301,33 @@ absl::StatusOr<absl::optional<ListState::Place>> ListState::Find(absl::string_vi
   Place place;
   place.epoch = in.Varint();
   place.order = in.Varint();
+  place.bytes = in.Varint();
   if (!in.done()) return InPlaceState::Unreadable(name());
   return absl::make_optional(place);
 }
 
-void ListState::Added(absl::string_view key, const std::string& queue_key, bool is_new) {
+void ListState::Added(absl::string_view key, const std::string& queue_key, uint64_t bytes,
+                      const absl::optional<Place>& before) {
   auto found = queues_.find(key);
   if (found == queues_.end()) {
     found = queues_.emplace(std::string(key), Queue{QueueRange(id(), key)}).first;
     found->second.range.MoveHead(queue_key);
   }
   found->second.range.Include(queue_key);
-  if (!is_new) return;
+  const uint64_t bytes_before = before ? before->bytes : 0;
+  found->second.bytes += bytes - bytes_before;
+  bytes_ += bytes - bytes_before;
+  if (before) return;
   ++found->second.entries;
   ++entries_;
 }
 
-void ListState::Removed(absl::string_view key) {
+void ListState::Removed(absl::string_view key, const Place& place) {
   const auto found = queues_.find(key);
   POSTRIDER_CHECK(found != queues_.end() && found->second.entries > 0);
   --entries_;
+  bytes_ -= place.bytes;
+  found->second.bytes -= place.bytes;
   if (--found->second.entries == 0) queues_.erase(found);
 }
 
@@ -332,8 +340,8 @@ absl::StatusOr<ListState::Pushed> ListState::Push(absl::string_view key, uint64_
   if (before) order = before->order;
   std::string payload =
       EncodeStatePayload(StatePayload{version, ExpiresMs(clock_, ttl_), order, value});
-  ASSIGN_OR_RETURN(const bool taken, Put(key, identity, Place{order, backend_.epoch()}, before,
-                                         std::move(payload), std::move(done)));
+  ASSIGN_OR_RETURN(const bool taken, Put(key, identity, Place{order, backend_.epoch(), value.size()},
+                                         before, std::move(payload), std::move(done)));
   return taken ? Pushed::kTaken : Pushed::kNoRoom;
 }
 
@@ -356,7 +364,7 @@ absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view ide
   changes[0].key = queue_key;
   changes[0].value = record.payload;
   changes[1].key = PlaceKey(id(), key, identity);
-  changes[1].value = PlaceValue(place.order, place.epoch);
+  changes[1].value = PlaceValue(place.order, place.epoch, place.bytes);
   if (expires_) {
     int64_t before_ms = 0;
     if (before) {
@@ -365,7 +373,7 @@ absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view ide
     ChangeExpiry(log_identity, before_ms, ExpiryOf(*changes[0].value), changes);
   }
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
-  Added(key, queue_key, !before);
+  Added(key, queue_key, place.bytes, before);
   if (backend_.restoring() != nullptr) {
     backend_.restoring()->OnLivePut(log_identity);
   } else if (before) {
@@ -377,9 +385,11 @@ absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view ide
 absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view identity,
                                        StateBackend::WriteDone done) {
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key, identity));
-  // While the log is being read there may be more of this identity in it than was met.
+  // While the log is being read there may be more of this identity in it than was met; and as long as
+  // not all that nothing needs was erased, a record of an earlier epoch may stand beside this one,
+  // which would be all that is left of it.
   const bool restoring = backend_.restoring() != nullptr;
-  const bool exact = place && !restoring;
+  const bool exact = place && backend_.settled();
   ChangelogRecord record;
   record.kind = exact ? ChangelogKind::kErase : ChangelogKind::kDelete;
   record.epoch = exact ? place->epoch : backend_.epoch();
@@ -396,7 +406,7 @@ absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view 
   }
   const std::string log_identity = record.identity;
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
-  if (place) Removed(key);
+  if (place) Removed(key, *place);
   if (restoring) backend_.restoring()->OnLiveRemove(log_identity);
   return true;
 }
@@ -439,9 +449,16 @@ uint64_t ListState::size(absl::string_view key) const {
   return found == queues_.end() ? 0 : found->second.entries;
 }
 
+uint64_t ListState::bytes(absl::string_view key) const {
+  const auto found = queues_.find(key);
+  return found == queues_.end() ? 0 : found->second.bytes;
+}
+
 absl::Status ListState::Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) {
   RETURN_IF_ERROR(CheckPayload(name(), payload, versions().max));
-  const uint64_t order = DecodeStatePayload(payload)->order;
+  const StatePayload decoded = *DecodeStatePayload(payload);
+  const uint64_t order = decoded.order;
+  const uint64_t bytes = decoded.bytes.size();
   ASSIGN_OR_RETURN(const absl::optional<Place> before, Find(key.key, key.sub_key));
   const std::string queue_key = QueueKey(id(), key.key, order, key.sub_key);
   StateBatch batch;
@@ -449,13 +466,13 @@ absl::Status ListState::Restore(const StateKey& key, uint64_t epoch, absl::strin
     batch.Delete(QueueKey(id(), key.key, before->order, key.sub_key));
   }
   batch.Put(queue_key, payload);
-  batch.Put(PlaceKey(id(), key.key, key.sub_key), PlaceValue(order, epoch));
+  batch.Put(PlaceKey(id(), key.key, key.sub_key), PlaceValue(order, epoch, bytes));
   if (const int64_t expires_ms = ExpiryOf(payload); expires_ms != 0) {
     expires_ = true;
     batch.Put(StateBackend::ExpiryKey(expires_ms, EncodeStateKey(id(), key.key, key.sub_key)), "");
   }
   RETURN_IF_ERROR(backend_.ApplyRestored(batch));
-  Added(key.key, queue_key, !before);
+  Added(key.key, queue_key, bytes, before);
   return absl::OkStatus();
 }
 
@@ -466,7 +483,7 @@ absl::Status ListState::RestoreRemoved(const StateKey& key) {
   batch.Delete(QueueKey(id(), key.key, place->order, key.sub_key));
   batch.Delete(PlaceKey(id(), key.key, key.sub_key));
   RETURN_IF_ERROR(backend_.ApplyRestored(batch));
-  Removed(key.key);
+  Removed(key.key, *place);
   return absl::OkStatus();
 }
 
@@ -488,8 +505,8 @@ absl::StatusOr<bool> ListState::Reassert(const StateKey& key) {
                    backend_.Get(QueueKey(id(), key.key, place->order, key.sub_key), encoded));
   if (!found) return InPlaceState::Unreadable(name());
   // As it is: it expires when it would have.
-  return Put(key.key, key.sub_key, Place{place->order, backend_.epoch()}, place, std::move(encoded),
-             {});
+  return Put(key.key, key.sub_key, Place{place->order, backend_.epoch(), place->bytes}, place,
+             std::move(encoded), {});
 }
 
 }  // namespace postrider

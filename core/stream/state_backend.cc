@@ -533,10 +533,12 @@ void StateBackend::Settle() {
     // A tombstone that is refused hides nothing: the next restore lists its record again.
     if (!changelog_.Append(EncodedChangelogRecord{erase_.front(), ""}, [this](absl::Status status) {
           if (!status.ok()) return Fail(std::move(status));
+          --erasing_;
           OfferRoom();
         })) {
       return;
     }
+    ++erasing_;
     left_bytes_ -= LeftCost(erase_.front());
     erase_.pop_front();
   }

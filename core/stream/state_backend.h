@@ -147,7 +147,9 @@ class StateBackend {
   void EndRestore();
   // Null when nothing is being restored. For states: tells it of live writes.
   ChangelogReplay* restoring() const { return replay_; }
-  bool settled() const { return replay_ == nullptr && reassert_.empty() && erase_.empty(); }
+  bool settled() const {
+    return replay_ == nullptr && reassert_.empty() && erase_.empty() && erasing_ == 0;
+  }
 
   // Removes up to `values_max` values whose time has passed by `now`, from changelog and store; how
   // many there were. Nothing while a restore is going on. The cost is that of what has expired, not
@@ -231,6 +233,7 @@ class StateBackend {
   absl::optional<ChangelogReplay::Step> step_;  // read, but not in the store
   std::deque<std::string> reassert_;
   std::deque<std::string> erase_;  // record keys
+  size_t erasing_ = 0;             // of those that were given to the changelog, not acknowledged
   size_t left_bytes_ = 0;          // of both
   bool going_on_ = false;          // OnRoom() is running
   bool failed_ = false;

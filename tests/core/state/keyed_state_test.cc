@@ -284,6 +284,8 @@ TEST_F(KeyedStateTest, ComesBackUnderTheNextEpochAndReassertsWhatChangesInPlace)
                                    testing::Pair(ChangelogKind::kPut, 2u),
                                    testing::Pair(ChangelogKind::kErase, 1u),
                                    testing::Pair(ChangelogKind::kErase, 1u)));
+  EXPECT_FALSE(next->backend.settled());
+  changelog_.AnswerAll();
   EXPECT_TRUE(next->backend.settled());
 }
 
@@ -296,6 +298,28 @@ TEST_F(KeyedStateTest, PutsAnEntryOfAnEarlierEpochAgainAtItsPlace) {
   EXPECT_EQ(next->list.size("k"), 1u);
   EXPECT_EQ(Records(1)[0].epoch, 2u);
   EXPECT_EQ(Records(1)[1].kind, ChangelogKind::kErase);
+}
+
+// The record of the former owner may outlive the one that takes this owner's out of the log: a
+// compaction keeps it, and its erasure may never be written.
+TEST_F(KeyedStateTest, RemovesAnEntryForGoodBeforeItsFormerRecordIsErased) {
+  ASSERT_THAT(task_.list.Push("k", 7, "a", 1, "1"), tests::IsOk());
+  changelog_.AnswerAll();
+  const std::unique_ptr<Task> next = Restore(2, 1);
+  ASSERT_THAT(next->list.Push("k", 7, "a", 1, "1"), tests::IsOkAndHolds(ListState::Pushed::kTaken));
+  ASSERT_THAT(next->list.Remove("k", "a"), tests::IsOkAndHolds(true));
+  // What stands after a crash that the erasure did not outlive.
+  std::map<std::string, std::string> compacted;
+  for (size_t i = 0; i < changelog_.log.size(); ++i) {
+    const ChangelogRecord record = changelog_.Record(i);
+    if (record.kind == ChangelogKind::kErase && record.epoch == 1) continue;
+    compacted[changelog_.log[i].key] = changelog_.log[i].value;
+  }
+  changelog_.DropAnswers();
+  changelog_.log.clear();
+  for (const auto& [key, value] : compacted) changelog_.log.push_back({key, value});
+  const std::unique_ptr<Task> third = Restore(3, changelog_.log.size());
+  EXPECT_THAT(third->List("k"), IsEmpty());
 }
 
 TEST_F(KeyedStateTest, RevivesNothingThatIsFinishedWhileItRestores) {
