@@ -531,11 +531,12 @@ void StateBackend::Settle() {
   }
   while (!erase_.empty() && !failed_) {
     // A tombstone that is refused hides nothing: the next restore lists its record again.
-    if (!changelog_.Append(EncodedChangelogRecord{erase_.front(), ""}, [this](absl::Status status) {
-          if (!status.ok()) return Fail(std::move(status));
-          --erasing_;
-          OfferRoom();
-        })) {
+    if (!changelog_.AppendErasure(EncodedChangelogRecord{erase_.front(), ""},
+                                  [this](absl::Status status) {
+                                    if (!status.ok()) return Fail(std::move(status));
+                                    --erasing_;
+                                    OfferRoom();
+                                  })) {
       return;
     }
     ++erasing_;

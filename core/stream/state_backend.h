@@ -32,6 +32,10 @@ class ChangelogWriter {
   // False: full, nothing was taken. `done` is called once, never from inside this call, and not
   // after the task was closed; answers may come in any order.
   [[nodiscard]] virtual bool Append(EncodedChangelogRecord&& record, AppendDone&& done) = 0;
+  // A tombstone for a record that others have replaced: it may wait until those stand for sure.
+  [[nodiscard]] virtual bool AppendErasure(EncodedChangelogRecord&& record, AppendDone&& done) {
+    return Append(std::move(record), std::move(done));
+  }
 };
 
 // The versions of a state's values: the one that is written as long as no upgrade is finished (that

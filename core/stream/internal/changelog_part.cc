@@ -9,23 +9,10 @@
 namespace postrider::internal {
 namespace {
 
-constexpr size_t kEpochBytes = 8;
-
-// What stands at the end of every record key.
-uint64_t EpochOf(absl::string_view record_key) {
-  POSTRIDER_CHECK(record_key.size() >= kEpochBytes);
-  uint64_t epoch = 0;
-  for (const char byte : record_key.substr(record_key.size() - kEpochBytes)) {
-    epoch = (epoch << 8) | static_cast<uint8_t>(byte);
-  }
-  return epoch;
-}
-
 StateBackendOptions BackendOptions(const ChangelogOptions& options, uint64_t epoch) {
   StateBackendOptions made;
   made.epoch = epoch;
   made.overlay_bytes_max = options.overlay_bytes_max;
-  made.overlays = options.overlays;
   made.overlays = options.overlays;
   return made;
 }
@@ -108,20 +95,17 @@ void ChangelogPart::SendMarker() {
                          [](const absl::StatusOr<int64_t>&) {});
 }
 
-bool ChangelogPart::IsErasureOfOthers(const EncodedChangelogRecord& record) const {
-  return record.value.empty() && EpochOf(record.key) < epoch_;
-}
-
 bool ChangelogPart::Append(EncodedChangelogRecord&& record, AppendDone&& done) {
-  if (IsErasureOfOthers(record)) {
-    if (held_.size() >= kHeldMax) return false;
-    held_.push_back({std::move(record), std::move(done), writes_, absl::nullopt});
-    if (first_unanswered_ > writes_) held_.back().answered = clock_.Now();
-    return true;
-  }
   if (marker_sent_ && Send(record, done)) return true;
   owner_.OnPartRefused();
   return false;
+}
+
+bool ChangelogPart::AppendErasure(EncodedChangelogRecord&& record, AppendDone&& done) {
+  if (held_.size() >= kHeldMax) return false;
+  held_.push_back({std::move(record), std::move(done), writes_, absl::nullopt});
+  if (first_unanswered_ > writes_) held_.back().answered = clock_.Now();
+  return true;
 }
 
 bool ChangelogPart::Send(EncodedChangelogRecord& record, AppendDone& done) {

@@ -43,11 +43,11 @@ class PartOwner {
 //   Open() --marker acknowledged--> OnPartMarked() --Restore() each, EndRestore()-->
 //   OnPartRestored()
 //
-// An erasure of a former owner's record makes sense only if what replaced it stands. A worker that
-// lost its partition without knowing may append both after its successor's marker, where the
-// replacement is ignored and the erasure would still work. So erasures are held back until the
-// group has acknowledged a commit that was issued after the answers to all earlier writes: it was
-// still the owner then.
+// An erasure of a former owner's record that was replaced makes sense only if what replaced it
+// stands. A worker that lost its partition without knowing may append both after its successor's
+// marker, where the replacement is ignored and the erasure would still work. So such erasures are
+// held back until the group has acknowledged a commit that was issued after the answers to all
+// earlier writes: it was still the owner then. The removal of what is finished waits for nothing.
 //
 // Threads: the shard's.
 // Bounds:  the overlay's (ChangelogOptions); kHeldMax erasures are held.
@@ -99,11 +99,11 @@ class ChangelogPart final : private ChangelogWriter {
                 size_t index, int32_t partition, uint64_t epoch, PartOwner& owner,
                 std::unique_ptr<StateStore> store);
   bool Append(EncodedChangelogRecord&& record, AppendDone&& done) override;
+  bool AppendErasure(EncodedChangelogRecord&& record, AppendDone&& done) override;
   // On false `record` and `done` are as they were.
   bool Send(EncodedChangelogRecord& record, AppendDone& done);
   void SendMarker();
   void OnAnswer(uint64_t write);
-  bool IsErasureOfOthers(const EncodedChangelogRecord& record) const;
   AppendRecord Wrap(EncodedChangelogRecord&& record) const;
 
   LogProducer& producer_;

@@ -376,6 +376,21 @@ TEST_F(DurableTest, ErasesAFormerOwnersRecordsOnlyOnceItsOwnStandForSure) {
   EXPECT_THAT(Changelog(first0_), Contains(erased));
 }
 
+TEST_F(DurableTest, RemovalOfWhatAFormerOwnerHasParkedWaitsForNoCommit) {
+  Write(t0_, 1);
+  world_.takes = [](const std::string&) { return false; };
+  auto a = Join();
+  Pass(milliseconds(500), {a.get()});
+  ASSERT_TRUE(world_.parked.contains("t/0@0"));
+  a.reset();
+  world_.takes = kTakesAll;
+  auto b = Join();
+  for (int i = 0; i < 1'000 && world_.taken["t/0@0"] == 0; ++i) Pass(milliseconds(10), {b.get()});
+  ASSERT_EQ(world_.taken["t/0@0"], 1);
+  Pass(milliseconds(20), {b.get()});
+  EXPECT_TRUE(world_.removed.contains("t/0@0"));
+}
+
 // ---- Handover ----
 
 TEST_F(DurableTest, ResultOfWhatWasInFlightFinishesItAtTheNewOwner) {
