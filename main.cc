@@ -24,10 +24,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/types/optional.h"
 #include "api/api_key.h"
 #include "api/api_role.h"
 #include "api/probes.h"
 #include "api/server.h"
+#include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/base/log.h"
@@ -45,6 +47,7 @@
 #include "core/state/rocksdb_store.h"
 #include "core/stream/control_follower.h"
 #include "core/stream/control_record.h"
+#include "core/stream/pool_plan.h"
 #include "core/stream/trim_holds.h"
 #include "delivery/memory_budget.h"
 #include "delivery/worker_role.h"
@@ -72,6 +75,9 @@ using std::chrono::seconds;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr seconds kMemoryInterval{2};
+// Before a worker leaves topics that are rescaled its requests end; they do within their timeout.
+constexpr seconds kInFlightWait{20};
+constexpr milliseconds kInFlightLook{100};
 
 struct ProgramOptions {
   std::vector<std::string> roles = {"api", "matcher", "worker", "indexer"};
@@ -131,6 +137,11 @@ struct ProgramOptions {
         return absl::InvalidArgumentError(
             absl::StrCat("option roles: \"", role, "\" is none of api, matcher, worker, indexer"));
       }
+    }
+    if (!IsPoolName(worker.pool)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("option worker.pool: \"", worker.pool,
+                       "\": a name without '/' that does not end like \".g2\""));
     }
     // A topic whose name begins with it is ours, never a source.
     if (kafka.prefix.empty()) {
@@ -229,23 +240,43 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
   return AddressRules::Create(network);
 }
 
-// The topics that the roles of this process need.
+constexpr int16_t kReplication = 3;
+
+// The topics that the roles of this process need, whatever its pool works on.
 std::vector<TopicSpec> OwnTopics(const ProgramOptions& options) {
-  constexpr int16_t kReplication = 3;
+  return {dlq::DeadLetterTopic(options.kafka.prefix, kReplication),
+          dlq::ReportTopic(options.kafka.prefix, kReplication),
+          ControlTopic(options.kafka.prefix, kReplication)};
+}
+
+subscriptions::MatcherTarget TargetOf(const ProgramOptions& options, const PoolPlan& plan) {
   subscriptions::MatcherTarget target;
   target.topic_prefix = options.kafka.prefix;
   target.pool = options.worker.pool;
-  target.key_groups = static_cast<int32_t>(options.worker.key_groups);
-  std::vector<TopicSpec> topics = subscriptions::MatcherRole::Topics(target, kReplication);
-  for (TopicSpec& topic : delivery::WorkerRole::Topics(options.kafka.prefix, options.worker.pool,
-                                                       options.worker.key_groups, kReplication)) {
+  target.key_groups = plan.key_groups;
+  target.generation = plan.generation;
+  return target;
+}
+
+// Those that it works on.
+std::vector<TopicSpec> PoolTopics(const ProgramOptions& options, const PoolPlan& plan) {
+  std::vector<TopicSpec> topics =
+      subscriptions::MatcherRole::Topics(TargetOf(options, plan), kReplication);
+  for (TopicSpec& topic : delivery::WorkerRole::Topics(
+           options.kafka.prefix, GenerationName(options.worker.pool, plan.generation),
+           plan.key_groups, kReplication)) {
     topics.push_back(std::move(topic));
   }
-  topics.push_back(dlq::DeadLetterTopic(options.kafka.prefix, kReplication));
-  topics.push_back(dlq::ReportTopic(options.kafka.prefix, kReplication));
-  topics.push_back(ControlTopic(options.kafka.prefix, kReplication));
   return topics;
 }
+
+// A role that works on the topics of one generation of its pool.
+template <typename Role>
+struct Slot {
+  std::unique_ptr<Role> role;
+  uint64_t generation = 0;
+  bool stopping = false;  // is to be gone when its stop is through
+};
 
 // A process that serves: the parts, the roles, and the loop of the main thread that the snapshot
 // loader and the signals live on.
@@ -303,8 +334,10 @@ class Service {
     RETURN_IF_ERROR(WaitForLog());
     if (options_.Has("indexer")) RETURN_IF_ERROR(StartIndexer());
     if (options_.Has("api")) RETURN_IF_ERROR(StartApi());
-    if (options_.Has("worker")) RETURN_IF_ERROR(FollowControl());
-    if (NeedsSnapshot()) StartLoader();
+    if (NeedsSnapshot()) {
+      RETURN_IF_ERROR(FollowControl());
+      StartLoader();
+    }
     return absl::OkStatus();
   }
 
@@ -320,16 +353,22 @@ class Service {
     return control != nullptr && control->restores.contains(options_.worker.pool);
   }
 
+  // Only when the topic was read to its end.
+  PoolPlan Plan() const {
+    return PlanFor(*control_->state(), options_.worker.pool,
+                   static_cast<int32_t>(options_.worker.key_groups), clock_.Wall());
+  }
+
   void OnControl() {
     if (stopping_) return;
-    if (worker_ != nullptr && BeingRestored()) {
+    if (worker_.role != nullptr && BeingRestored()) {
       // It joined while the restore looked whether anybody was there.
       failure_ = absl::UnavailableError(absl::StrCat(
           "pool ", options_.worker.pool, " is being restored: no worker of it may run meanwhile"));
       POSTRIDER_LOG(kError, "draining", {"why", failure_.message()});
       return Stop();
     }
-    StartWorkerOrFail();
+    FollowPlan();
   }
 
   // What cannot be written would be missed only when Postgres is away.
@@ -399,14 +438,14 @@ class Service {
   delivery::WorkerParts MakeWorkerParts() {
     delivery::WorkerParts parts{*log_,    clock_,   metrics_, *keys_, *resolver_,
                                 OpenHeap, OpenHeap, nullptr,  nullptr};
+    parts.trim_limit =
+        [this, group = delivery::WorkerRole::Group(options_.kafka.prefix, options_.worker.pool)](
+            const TopicPartition& tp) { return control_->TrimLimit(group, tp); };
     if (rocksdb_ == nullptr) return parts;
     parts.open_backlog = [this](const TopicPartition& tp, uint64_t bytes_max) {
       return OpenRocksdb(tp, bytes_max);
     };
     parts.backlog_memory = [this] { return rocksdb_->memory_bytes(); };
-    parts.trim_limit =
-        [this, group = delivery::WorkerRole::Group(options_.kafka.prefix, options_.worker.pool)](
-            const TopicPartition& tp) { return control_->TrimLimit(group, tp); };
     return parts;
   }
 
@@ -443,6 +482,7 @@ class Service {
     while (true) {
       absl::Status status = log_->Ping(kPing);
       if (status.ok()) status = log_->EnsureTopics(OwnTopics(options_), kEnsure);
+      if (status.ok()) status = EnsurePool(kEnsure);
       if (status.ok()) return status;
       const bool retry = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
       if (!retry || clock_.Now() >= until) return status;
@@ -451,6 +491,16 @@ class Service {
       loop_->RunOnce(milliseconds(200));
       if (stopping_) return absl::CancelledError("stopped while waiting for kafka");
     }
+  }
+
+  // The first start of a pool makes its topics; a rescale makes those of later generations.
+  absl::Status EnsurePool(milliseconds timeout) {
+    ASSIGN_OR_RETURN(const ControlState control,
+                     ReadControl(*log_, clock_, ControlTopicName(options_.kafka.prefix)));
+    if (control.pools_unreadable.contains(options_.worker.pool)) return absl::OkStatus();
+    const PoolPlan plan = PlanFor(control, options_.worker.pool,
+                                  static_cast<int32_t>(options_.worker.key_groups), clock_.Wall());
+    return log_->EnsureTopics(PoolTopics(options_, plan), timeout);
   }
 
   ConnectionOptions Database(const std::string& url, std::string check_sql) const {
@@ -495,68 +545,138 @@ class Service {
 
   void OnSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot) {
     snapshot_confirmed_ms_ = MillisSinceEpoch(snapshot->confirmed_at());
-    if (!roles_started_ && !stopping_) {
-      roles_started_ = true;
-      if (absl::Status status = StartStreams(snapshot); !status.ok()) {
-        failure_ = std::move(status);
-        return loop_->Stop();
-      }
+    if (snapshot_ == nullptr && options_.Has("worker")) {
+      if (absl::Status status = CheckKeys(*snapshot); !status.ok()) return Fatal(std::move(status));
     }
-    if (matcher_ != nullptr) matcher_->SetSnapshot(snapshot);
-    if (worker_ != nullptr) worker_->SetSnapshot(snapshot);
+    if (matcher_.role != nullptr) matcher_.role->SetSnapshot(snapshot);
+    if (worker_.role != nullptr) worker_.role->SetSnapshot(snapshot);
     snapshot_ = std::move(snapshot);
-    StartWorkerOrFail();
+    FollowPlan();
   }
 
-  // Needs a snapshot and what the control topic says; while the pool is being restored it waits.
-  absl::Status StartWorker() {
-    if (!options_.Has("worker") || worker_ != nullptr || stopping_ || snapshot_ == nullptr ||
-        control_->state() == nullptr) {
+  void Fatal(absl::Status why) {
+    failure_ = std::move(why);
+    loop_->Stop();
+  }
+
+  // Has the roles do what the pool's plan says. They need a snapshot and what the control topic
+  // says; called again at every change of either.
+  void FollowPlan() {
+    if (stopping_ || snapshot_ == nullptr || control_->state() == nullptr) return;
+    const PoolPlan plan = Plan();
+    if (plan.why != plan_.why) {
+      POSTRIDER_LOG(kInfo, plan.why.empty() ? "the pool is at work" : "the pool is not at work",
+                    {"pool", options_.worker.pool}, {"generation", plan.generation},
+                    {"key_groups", plan.key_groups}, {"why", plan.why});
+    }
+    plan_ = plan;
+    if (plan.again_at) LookAgainIn(*plan.again_at - clock_.Wall());
+    absl::Status status = FollowWithMatcher();
+    if (status.ok()) status = FollowWithWorker();
+    if (!status.ok()) Fatal(std::move(status));
+  }
+
+  // Follows the plan again after a while: as soon as was asked for last.
+  void LookAgainIn(Duration delay) {
+    loop_->CancelTimer(plan_timer_);
+    plan_timer_ = loop_->CallAfter(delay, [this] { FollowPlan(); });
+  }
+
+  absl::Status FollowWithMatcher() {
+    if (!options_.Has("matcher") || matcher_.stopping) return absl::OkStatus();
+    if (matcher_.role != nullptr) {
+      if (!plan_.match || matcher_.generation != plan_.generation) StopRole(matcher_);
       return absl::OkStatus();
     }
+    if (!plan_.match) return absl::OkStatus();
+    ASSIGN_OR_RETURN(matcher_.role, subscriptions::MatcherRole::Start(
+                                        *log_, clock_, metrics_, options_.matcher,
+                                        TargetOf(options_, plan_), snapshot_options_.age_max));
+    matcher_.generation = plan_.generation;
+    matcher_.role->SetSnapshot(snapshot_);
+    return absl::OkStatus();
+  }
+
+  absl::Status FollowWithWorker() {
+    if (!options_.Has("worker") || worker_.stopping) return absl::OkStatus();
+    const bool run = plan_.work != PoolPlan::Work::kStop;
+    if (worker_.role != nullptr) {
+      const bool go_on = run && worker_.generation == plan_.generation;
+      SetDraining(!go_on || plan_.work == PoolPlan::Work::kDrain);
+      if (!go_on) StopWorkerWhenIdle();
+      return absl::OkStatus();
+    }
+    if (!run) return absl::OkStatus();
+    // While the pool is being restored it waits.
     if (BeingRestored()) {
       POSTRIDER_LOG(kWarn, "the worker waits until its pool is restored",
                     {"pool", options_.worker.pool});
       return absl::OkStatus();
     }
-    ASSIGN_OR_RETURN(worker_, delivery::WorkerRole::Start(
-                                  MakeWorkerParts(), options_.worker, options_.kafka.prefix,
-                                  snapshot_options_.age_max, rules_, snapshot_));
-    LookAtMemory();
+    delivery::WorkerOptions options = options_.worker;
+    options.generation = plan_.generation;
+    options.key_groups = plan_.key_groups;
+    ASSIGN_OR_RETURN(worker_.role,
+                     delivery::WorkerRole::Start(MakeWorkerParts(), options, options_.kafka.prefix,
+                                                 snapshot_options_.age_max, rules_, snapshot_));
+    worker_.generation = plan_.generation;
+    draining_since_ = absl::nullopt;
+    SetDraining(plan_.work == PoolPlan::Work::kDrain);
+    if (!std::exchange(looks_at_memory_, true)) LookAtMemory();
     return absl::OkStatus();
   }
-  void StartWorkerOrFail() {
-    absl::Status status = StartWorker();
-    if (status.ok()) return;
-    failure_ = std::move(status);
-    loop_->Stop();
+
+  void SetDraining(bool draining) {
+    if (draining == draining_since_.has_value()) return;
+    if (draining) {
+      draining_since_ = clock_.Now();
+    } else {
+      draining_since_ = absl::nullopt;
+    }
+    worker_.role->SetDraining(draining);
+  }
+
+  // It begins none any more, but its shards must have heard of that.
+  void StopWorkerWhenIdle() {
+    const Duration waited = clock_.Now() - *draining_since_;
+    const bool idle = waited >= 2 * kInFlightLook && worker_.role->requests_in_flight() == 0;
+    if (idle || waited >= kInFlightWait) return StopRole(worker_);
+    LookAgainIn(kInFlightLook);
+  }
+
+  template <typename Role>
+  void StopRole(Slot<Role>& slot) {
+    slot.stopping = true;
+    slot.role->Stop([this, &slot] {
+      EventLoop::Callback gone = [this, &slot] {
+        slot.role.reset();
+        slot.stopping = false;
+        if (stopping_) return PartStopped();
+        FollowPlan();
+      };
+      POSTRIDER_CHECK(loop_->Post(std::move(gone)));
+    });
+  }
+
+  // Why a role is not at work that should be, if its pool says so.
+  template <typename Role>
+  absl::Status StatusOf(const Slot<Role>& slot) const {
+    if (!plan_.why.empty()) return absl::UnavailableError(plan_.why);
+    if (slot.stopping) return absl::UnavailableError("it changes to other topics");
+    return StatusOf(slot.role.get());
   }
   absl::Status WorkerStatus() const {
-    if (worker_ == nullptr && control_ != nullptr && BeingRestored()) {
+    if (worker_.role == nullptr && control_ != nullptr && BeingRestored()) {
       return absl::UnavailableError(absl::StrCat(
           "pool ", options_.worker.pool,
           " is being restored: it starts when `postrider savepoint restore` has ended"));
     }
-    return StatusOf(worker_.get());
-  }
-
-  absl::Status StartStreams(const std::shared_ptr<const subscriptions::Snapshot>& snapshot) {
-    if (options_.Has("worker")) RETURN_IF_ERROR(CheckKeys(*snapshot));
-    if (options_.Has("matcher")) {
-      subscriptions::MatcherTarget target;
-      target.topic_prefix = options_.kafka.prefix;
-      target.pool = options_.worker.pool;
-      target.key_groups = static_cast<int32_t>(options_.worker.key_groups);
-      ASSIGN_OR_RETURN(matcher_,
-                       subscriptions::MatcherRole::Start(*log_, clock_, metrics_, options_.matcher,
-                                                         target, snapshot_options_.age_max));
-    }
-    return absl::OkStatus();
+    return StatusOf(worker_);
   }
 
   void LookAtMemory() {
     if (stopping_) return;
-    worker_->LookAtMemory();
+    if (worker_.role != nullptr && !worker_.stopping) worker_.role->LookAtMemory();
     loop_->CallAfter(kMemoryInterval, [this] { LookAtMemory(); });
   }
 
@@ -582,7 +702,7 @@ class Service {
                                           : absl::OkStatus()});
     if (NeedsSnapshot()) parts.push_back({"snapshot", SnapshotStatus()});
     if (options_.Has("worker")) parts.push_back({"worker", WorkerStatus()});
-    if (options_.Has("matcher")) parts.push_back({"matcher", StatusOf(matcher_.get())});
+    if (options_.Has("matcher")) parts.push_back({"matcher", StatusOf(matcher_)});
     if (options_.Has("indexer")) parts.push_back({"indexer", StatusOf(indexer_.get())});
     if (options_.Has("api")) {
       parts.push_back(
@@ -639,9 +759,14 @@ class Service {
       ++to_stop_;
       role->Stop([this] { PartStopped(); });
     };
+    const auto slot = [this](auto& role) {
+      if (role.role == nullptr) return;
+      ++to_stop_;
+      if (!role.stopping) StopRole(role);
+    };
     part(api_);
-    part(matcher_);
-    part(worker_);
+    slot(matcher_);
+    slot(worker_);
     part(indexer_);
     PartStopped();
   }
@@ -670,11 +795,14 @@ class Service {
   std::unique_ptr<api::Server> probes_;
   std::unique_ptr<dlq::IndexerRole> indexer_;
   std::unique_ptr<api::ApiRole> api_;
-  std::unique_ptr<delivery::WorkerRole> worker_;
-  std::unique_ptr<subscriptions::MatcherRole> matcher_;
+  Slot<delivery::WorkerRole> worker_;
+  Slot<subscriptions::MatcherRole> matcher_;
   std::unique_ptr<subscriptions::SnapshotLoader> loader_;
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;  // the newest
-  bool roles_started_ = false;
+  PoolPlan plan_;                                            // followed last
+  TimerId plan_timer_ = 0;
+  absl::optional<MonotonicTime> draining_since_;  // of the worker
+  bool looks_at_memory_ = false;
   int64_t snapshot_confirmed_ms_ = 0;
   absl::Status failure_;
   bool stopping_ = false;
