@@ -44,13 +44,21 @@ Backlog::Backlog(TaskContext& ctx, DeliveryMetrics& metrics, Events events)
       attempts_(ctx.state(kBacklogChangelog), ctx.clock(), Descriptor(kAttemptsState, "attempts"),
                 BatchAttemptsSerializer()) {}
 
-Backlog::~Backlog() { Account(-messages_, -bytes_); }
+Backlog::~Backlog() {
+  metrics_.backlog_messages.Add(-static_cast<double>(messages_));
+  metrics_.backlog_bytes.Add(-static_cast<double>(bytes_));
+}
 
-void Backlog::Account(double messages, double bytes) {
-  messages_ += messages;
-  bytes_ += bytes;
-  metrics_.backlog_messages.Add(messages);
-  metrics_.backlog_bytes.Add(bytes);
+void Backlog::Account() {
+  const auto difference = [](uint64_t now, uint64_t before) {
+    return static_cast<double>(static_cast<int64_t>(now - before));
+  };
+  const uint64_t messages = entries_.size();
+  const uint64_t bytes = entries_.bytes();
+  if (messages != messages_) metrics_.backlog_messages.Add(difference(messages, messages_));
+  if (bytes != bytes_) metrics_.backlog_bytes.Add(difference(bytes, bytes_));
+  messages_ = messages;
+  bytes_ = bytes;
 }
 
 void Backlog::Fail(absl::Status why) {
@@ -62,7 +70,7 @@ void Backlog::Fail(absl::Status why) {
 void Backlog::OnRestored(size_t changelog) {
   if (changelog != kBacklogChangelog) return;
   restored_ = true;
-  Account(static_cast<double>(entries_.size()) - messages_, 0);
+  Account();
 }
 
 bool Backlog::OnRoom() {
@@ -118,7 +126,6 @@ bool Backlog::Push(absl::string_view key, uint64_t order, const IdBytes& digest,
                    absl::string_view encoded) {
   if (!deferred_.empty()) return false;
   const auto offset = static_cast<int64_t>(order);
-  const uint64_t before = entries_.size();
   const absl::StatusOr<ListState::Pushed> pushed =
       entries_.Push(key, order, DigestBytes(digest), kEntryVersion, encoded,
                     [this, offset] { events_.parked(offset); });
@@ -133,31 +140,30 @@ bool Backlog::Push(absl::string_view key, uint64_t order, const IdBytes& digest,
       WhenDurable([this, offset] { events_.parked(offset); });
       return true;
     case ListState::Pushed::kTaken:
-      if (entries_.size() > before) Account(1, static_cast<double>(encoded.size()));
+      Account();
       return true;
   }
   return false;
 }
 
-bool Backlog::Remove(absl::string_view key, const IdBytes& digest, uint32_t bytes) {
+bool Backlog::Remove(absl::string_view key, const IdBytes& digest) {
   std::string owned(key);
-  if (deferred_.empty() && RemoveNow(owned, digest, bytes)) return true;
-  deferred_.push_back([this, key = std::move(owned), digest, bytes] {
-    if (!RemoveNow(key, digest, bytes)) return false;
+  if (deferred_.empty() && RemoveNow(owned, digest)) return true;
+  deferred_.push_back([this, key = std::move(owned), digest] {
+    if (!RemoveNow(key, digest)) return false;
     events_.removed(key, digest);
     return true;
   });
   return false;
 }
 
-bool Backlog::RemoveNow(const std::string& key, const IdBytes& digest, uint32_t bytes) {
-  const uint64_t before = entries_.size();
+bool Backlog::RemoveNow(const std::string& key, const IdBytes& digest) {
   const absl::StatusOr<bool> removed = entries_.Remove(key, DigestBytes(digest));
   if (!removed.ok()) {
     Fail(removed.status());
     return true;
   }
-  if (entries_.size() < before) Account(-1, -std::min(static_cast<double>(bytes), bytes_));
+  Account();
   return *removed;
 }
 

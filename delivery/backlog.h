@@ -63,7 +63,7 @@ class Backlog {
   [[nodiscard]] bool Push(absl::string_view key, uint64_t order, const IdBytes& digest,
                           absl::string_view encoded);
   // False: it has to wait (Events::removed follows).
-  bool Remove(absl::string_view key, const IdBytes& digest, uint32_t bytes);
+  bool Remove(absl::string_view key, const IdBytes& digest);
   // Exactly there: the same identity pushed at another place is not found.
   bool Has(absl::string_view key, uint64_t order, const IdBytes& digest);
   // Calls `done` when all that was written until now is durable; at once if it is.
@@ -106,10 +106,10 @@ class Backlog {
 
  private:
   using Write = absl::AnyInvocable<bool()>;
-  bool RemoveNow(const std::string& key, const IdBytes& digest, uint32_t bytes);
+  bool RemoveNow(const std::string& key, const IdBytes& digest);
   void Do(Write write);
   void Fail(absl::Status why);
-  void Account(double messages, double bytes);
+  void Account();
 
   TaskContext& ctx_;
   DeliveryMetrics& metrics_;
@@ -120,8 +120,8 @@ class Backlog {
   MapState<BatchAttempts> attempts_;
   std::deque<Write> deferred_;
   bool restored_ = false;
-  double messages_ = 0;  // as the metrics have them
-  double bytes_ = 0;
+  uint64_t messages_ = 0;  // as the metrics have them
+  uint64_t bytes_ = 0;
 };
 
 }  // namespace postrider::delivery

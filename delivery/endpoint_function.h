@@ -97,7 +97,6 @@ class EndpointFunction final : public KeyedProcessFunction {
     subscriptions::EndpointId endpoint;
     uint64_t order = 0;
     IdBytes digest{};
-    uint32_t bytes = 0;
     bool pending = false;
     bool listed = false;
     // The recorded batch whose last messages these are.
@@ -195,7 +194,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   void RestoreBatches(EndpointState& state);
   void ClearFlagWhenEmpty(EndpointState& state);
   void OnFlagged(const std::string& key);
-  void RemoveEntry(EndpointState& state, const IdBytes& digest, uint32_t bytes);
+  void RemoveEntry(EndpointState& state, const IdBytes& digest);
   void OnRemoved(const std::string& key, const IdBytes& digest);
   MonotonicTime FlightDeadline(const Flight& flight) const;
 

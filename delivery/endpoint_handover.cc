@@ -309,7 +309,7 @@ void EndpointFunction::TakeNamed(EndpointState& state, const OperationResult& re
   if (backlog_ == nullptr || state.flag == Backlog::Flag::kNone) return;
   // Those that are claimed now are in flight again, and have their own result.
   for (const IdBytes& member : members) {
-    if (!state.claimed.contains(member)) RemoveEntry(state, member, 0);
+    if (!state.claimed.contains(member)) RemoveEntry(state, member);
   }
 }
 

@@ -204,8 +204,8 @@ void EndpointFunction::OnFlagged(const std::string& key) {
 }
 
 // The entry stays claimed until its removal is made, so that it is not drained meanwhile.
-void EndpointFunction::RemoveEntry(EndpointState& state, const IdBytes& digest, uint32_t bytes) {
-  if (backlog_->Remove(state.key, digest, bytes)) {
+void EndpointFunction::RemoveEntry(EndpointState& state, const IdBytes& digest) {
+  if (backlog_->Remove(state.key, digest)) {
     state.claimed.erase(digest);
   } else {
     state.claimed.insert(digest);
@@ -367,7 +367,6 @@ void EndpointFunction::RejectEntry(EndpointState& state, Backlog::Damaged entry)
   output.ending.endpoint = state.id;
   output.ending.order = entry.order;
   output.ending.digest = entry.digest;
-  output.ending.bytes = static_cast<uint32_t>(entry.encoded.size());
   output.ending.listed = true;
   output.record.value = std::move(entry.encoded);
   Emit(std::move(output));

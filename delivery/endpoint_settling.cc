@@ -176,7 +176,6 @@ EndpointFunction::Ending EndpointFunction::EndingOf(EndpointState& state, const 
   ending.endpoint = state.id;
   ending.order = message.order;
   ending.digest = message.digest;
-  ending.bytes = message.bytes;
   ending.pending = message.pending;
   ending.listed = message.listed;
   ending.group = std::move(group);
@@ -191,9 +190,9 @@ void EndpointFunction::End(const Ending& ending) {
   const absl::string_view key = ending.endpoint.view();
   EndpointState* state = endpoints_.Get(key);
   if (ending.listed && state != nullptr) {
-    RemoveEntry(*state, ending.digest, ending.bytes);
+    RemoveEntry(*state, ending.digest);
   } else if (ending.listed) {
-    backlog_->Remove(key, ending.digest, ending.bytes);
+    backlog_->Remove(key, ending.digest);
   }
   if (ending.group != nullptr && --ending.group->left == 0) {
     backlog_->RemoveBatch(key, ending.group->batch);
@@ -212,7 +211,7 @@ void EndpointFunction::EndAll(EndpointState& state, Batch& batch) {
     }
     if (!message.listed) continue;
     listed = true;
-    RemoveEntry(state, message.digest, message.bytes);
+    RemoveEntry(state, message.digest);
   }
   if (batch.recorded) backlog_->RemoveBatch(state.key, *batch.key);
   if (listed || batch.recorded) ClearFlagWhenEmpty(state);

@@ -270,6 +270,9 @@ class ListState final : public DurableState {
   // Entries of `key`, expired ones too; and of all keys.
   uint64_t size(absl::string_view key) const;
   uint64_t size() const { return entries_; }
+  // The bytes of their values.
+  uint64_t bytes(absl::string_view key) const;
+  uint64_t bytes() const { return bytes_; }
   // The keys that have entries, in no order. For waking them after a restore.
   template <typename Visitor>
   void ForEachKey(Visitor&& visit) const {
@@ -287,10 +290,12 @@ class ListState final : public DurableState {
   struct Queue {
     StateRange range;
     uint64_t entries = 0;
+    uint64_t bytes = 0;
   };
   struct Place {
     uint64_t order = 0;
     uint64_t epoch = 0;
+    uint64_t bytes = 0;  // of the value
   };
   absl::StatusOr<absl::optional<Place>> Find(absl::string_view key,
                                              absl::string_view identity) const;
@@ -299,8 +304,9 @@ class ListState final : public DurableState {
                            StateBackend::WriteDone&& done);
   // When the entry there expires; 0: never, or none is there.
   absl::StatusOr<int64_t> ExpiresMsOf(const std::string& queue_key) const;
-  void Added(absl::string_view key, const std::string& queue_key, bool is_new);
-  void Removed(absl::string_view key);
+  void Added(absl::string_view key, const std::string& queue_key, uint64_t bytes,
+             const absl::optional<Place>& before);
+  void Removed(absl::string_view key, const Place& place);
 
   StateBackend& backend_;
   const Clock& clock_;
@@ -308,6 +314,7 @@ class ListState final : public DurableState {
   bool expires_;  // values may have a time to live, now or by an earlier binary
   absl::flat_hash_map<std::string, Queue> queues_;
   uint64_t entries_ = 0;
+  uint64_t bytes_ = 0;
 };
 
 // The rule of ChangelogReplay for each state: kOnce for lists, which are named by their ids.

@@ -106,6 +106,27 @@ TEST_F(BacklogTest, ABatchThatFailedKeepsItsCompositionItsIdAndItsAttemptsOverAR
   EXPECT_THAT(EventIds(sink_->at(retry_first ? 2 : 1)), ElementsAre("e4"));
 }
 
+TEST_F(BacklogTest, SaysHowManyMessagesAndBytesWaitAlsoAfterARestart) {
+  settings_.mode = EndpointMode::kBatch;
+  settings_.batch.events_max = 3;
+  Publish();
+  Start();
+  ParkOneBatch(1, 3);
+  const double bytes = metrics_.backlog_bytes.value();
+  EXPECT_EQ(bytes,
+            3.0 * static_cast<double>(subscriptions::EncodeDispatchRecord(MakeRecord(1)).size()));
+  NextLife();
+  EXPECT_EQ(Backlogged(), 3);
+  EXPECT_EQ(metrics_.backlog_bytes.value(), bytes);
+  Advance(seconds(2));
+  sink_->AnswerStatus(1, 200);
+  Settle();
+  EXPECT_EQ(Backlogged(), 0);
+  EXPECT_EQ(metrics_.backlog_bytes.value(), 0);
+  Stop();
+  EXPECT_EQ(metrics_.backlog_bytes.value(), 0);
+}
+
 TEST_F(BacklogTest, CountsAttemptsOverRestartsUntilTheyAreUsedUp) {
   settings_.retry.attempts = 3;
   Publish();

@@ -240,6 +240,24 @@ TEST_F(KeyedStateTest, KeepsAListInItsOrderWhateverTheOrderOfPushes) {
   EXPECT_EQ(task_.list.size(), 2u);
 }
 
+TEST_F(KeyedStateTest, CountsTheBytesOfAListsValuesAlsoAfterARestore) {
+  ASSERT_THAT(task_.list.Push("k", 1, "a", 1, "123"), tests::IsOk());
+  ASSERT_THAT(task_.list.Push("k", 2, "b", 1, "45"), tests::IsOk());
+  ASSERT_THAT(task_.list.Push("l", 3, "c", 1, "6"), tests::IsOk());
+  EXPECT_EQ(task_.list.bytes("k"), 5u);
+  EXPECT_EQ(task_.list.bytes(), 6u);
+  ASSERT_THAT(task_.list.Remove("k", "a"), tests::IsOkAndHolds(true));
+  changelog_.AnswerAll();
+  EXPECT_EQ(task_.list.bytes("k"), 2u);
+  const std::unique_ptr<Task> next = Restore(2, changelog_.log.size());
+  EXPECT_EQ(next->list.bytes("k"), 2u);
+  EXPECT_EQ(next->list.bytes(), 3u);
+  ASSERT_THAT(next->list.Push("k", 2, "b", 1, "4567"), tests::IsOk());
+  EXPECT_EQ(next->list.bytes(), 5u);
+  ASSERT_THAT(next->list.Remove("k", "b"), tests::IsOkAndHolds(true));
+  EXPECT_EQ(next->list.bytes("k"), 0u);
+}
+
 TEST_F(KeyedStateTest, SaysThatARepeatedRemovalIsDurableOnlyWhenItIs) {
   ASSERT_THAT(task_.list.Push("k", 1, "a", 1, "1"), tests::IsOk());
   ASSERT_TRUE(task_.value.Put("k", 1));
