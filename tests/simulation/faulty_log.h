@@ -1,0 +1,107 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "core/base/random.h"
+#include "core/stream/log.h"
+#include "tests/simulation/oracle.h"
+
+namespace postrider::simulation {
+
+// How ill the log treats one process. Chances are out of 1,000 appends.
+struct LogFaults {
+  bool reachable = true;
+  uint64_t fail_unwritten = 0;  // never written, and the answer says so
+  uint64_t fail_written = 0;    // written, and the answer says that it failed
+  uint64_t delay_write = 0;     // written later, with all that follow it in the partition
+  uint64_t delay_answer = 0;
+  int64_t delay_ms_max = 100;
+  size_t read_max = 1'000;  // records that one poll of a restore gets
+};
+
+// The log as one process sees it: the true one behind faults of its own, and everything that is
+// written and committed told to the oracle, in the order of the log.
+//
+// Threads: the loop's.
+class FaultyLog final : public Log {
+ public:
+  FaultyLog(Log& log, Oracle& oracle, Random& random, LogFaults& faults)
+      : log_(log), oracle_(oracle), random_(random), faults_(faults) {}
+
+  absl::StatusOr<std::unique_ptr<LogProducer>> OpenProducer(
+      EventLoop& loop, const ProducerOptions& options) override;
+  absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
+                                                           const GroupOptions& options,
+                                                           GroupHandler& handler) override;
+  absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
+                                                              const ReaderOptions& options,
+                                                              ReadHandler& handler) override;
+  absl::Status EnsureTopics(const std::vector<TopicSpec>& topics,
+                            std::chrono::milliseconds timeout) override {
+    return log_.EnsureTopics(topics, timeout);
+  }
+  absl::StatusOr<int32_t> Partitions(const std::string& topic,
+                                     std::chrono::milliseconds timeout) override {
+    return log_.Partitions(topic, timeout);
+  }
+  absl::StatusOr<Range> Offsets(const TopicPartition& tp,
+                                std::chrono::milliseconds timeout) override {
+    return log_.Offsets(tp, timeout);
+  }
+  void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
+            absl::AnyInvocable<void(absl::Status) &&> done) override {
+    log_.Trim(loop, tp, offset, std::move(done));
+  }
+  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
+                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override {
+    log_.OffsetForTime(loop, tp, time, std::move(done));
+  }
+  absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
+                                           const std::vector<TopicPartition>& partitions,
+                                           std::chrono::milliseconds timeout) override {
+    return log_.DescribeGroup(group, partitions, timeout);
+  }
+  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
+                          std::chrono::milliseconds timeout) override {
+    return log_.ResetGroup(group, entries, timeout);
+  }
+  absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
+    return log_.DeleteTopic(topic, timeout);
+  }
+  absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
+    return log_.FreezeTopic(topic, timeout);
+  }
+  absl::Status Ping(std::chrono::milliseconds timeout) override { return log_.Ping(timeout); }
+
+  // Until when the process may act, by the commits that it knows to be acknowledged.
+  MonotonicTime lease() const { return lease_; }
+  // Appends that the network has, though their process is about to die: a first part of each
+  // partition's. They may yet be written.
+  std::vector<AppendRecord> TakeGhosts();
+  // Asked about each append before it is written; see the crash table.
+  std::function<void(const AppendRecord&)> before_append;
+  std::function<void(const AppendRecord&)> after_append;
+  std::function<void(const CommitEntry&)> after_commit;
+
+ private:
+  class Producer;
+  class Consumer;
+  class Reader;
+
+  Log& log_;
+  Oracle& oracle_;
+  Random& random_;
+  LogFaults& faults_;
+  MonotonicTime lease_ = MonotonicTime::min();
+  Producer* producer_ = nullptr;
+};
+
+}  // namespace postrider::simulation
