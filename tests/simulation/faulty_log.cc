@@ -83,7 +83,8 @@ class FaultyLog::Producer final : public LogProducer {
     const MonotonicTime now = loop_.clock().Now();
     bool left = false;
     for (auto& [tp, queue] : held_) {
-      while (!queue.empty() && log_.faults_.reachable && queue.front().write_at <= now) {
+      while (!queue.empty() && log_.faults_.reachable && !log_.faults_.dead &&
+             queue.front().write_at <= now) {
         Held held = std::move(queue.front());
         queue.pop_front();
         WriteOne(std::move(held));
@@ -105,15 +106,15 @@ class FaultyLog::Producer final : public LogProducer {
       });
       return;
     }
-    if (log_.before_append) log_.before_append(held.record);
     log_.oracle_.Appended(held.record);
-    AppendRecord told;
-    if (log_.after_append) told = held.record;
+    const AppendRecord told = held.record;
     const bool taken = inner_->Append(std::move(held.record),
-                                      [this, alive, number = held.number, fate = held.fate,
+                                      [this, alive, told, number = held.number, fate = held.fate,
                                        after = held.answer_after](absl::StatusOr<int64_t> offset) {
                                         if (alive.expired()) return;
                                         POSTRIDER_CHECK(offset.ok());
+                                        if (log_.after_answer) log_.after_answer(told);
+                                        if (log_.faults_.dead) return;
                                         if (fate == Fate::kWrittenUnknown)
                                           offset = absl::InternalError("the answer was lost");
                                         if (after == Duration::zero())
@@ -161,6 +162,8 @@ class FaultyLog::Consumer final : public GroupConsumer {
   void Restart(const TopicPartition& tp, int64_t offset) override { inner_->Restart(tp, offset); }
   void Release() override { inner_->Release(); }
   void Commit(std::vector<CommitEntry> entries, CommitDone done) override {
+    if (log_.before_commit) log_.before_commit(entries);
+    if (log_.faults_.dead) return;
     std::vector<CommitEntry> told = entries;
     inner_->Commit(
         std::move(entries), [this, told = std::move(told), issued = loop_.clock().Now(),

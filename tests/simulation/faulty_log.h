@@ -19,6 +19,8 @@ namespace postrider::simulation {
 // How ill the log treats one process. Chances are out of 1,000 appends.
 struct LogFaults {
   bool reachable = true;
+  // It was killed, though its turn is not over: nothing that it does counts any more.
+  bool dead = false;
   uint64_t fail_unwritten = 0;  // never written, and the answer says so
   uint64_t fail_written = 0;    // written, and the answer says that it failed
   uint64_t delay_write = 0;     // written later, with all that follow it in the partition
@@ -86,10 +88,11 @@ class FaultyLog final : public Log {
   // Appends that the network has, though their process is about to die: a first part of each
   // partition's. They may yet be written.
   std::vector<AppendRecord> TakeGhosts();
-  // Asked about each append before it is written; see the crash table.
-  std::function<void(const AppendRecord&)> before_append;
-  std::function<void(const AppendRecord&)> after_append;
-  std::function<void(const CommitEntry&)> after_commit;
+  // For tests that kill the process at a certain point.
+  std::function<void(const AppendRecord&)> after_append;  // it is in the log, not answered
+  std::function<void(const AppendRecord&)> after_answer;  // acknowledged
+  std::function<void(const std::vector<CommitEntry>&)> before_commit;
+  std::function<void(const CommitEntry&)> after_commit;  // acknowledged
 
  private:
   class Producer;

@@ -78,14 +78,15 @@ Process& World::Start() {
   process.surroundings.restoring = &restoring;
   process.surroundings.lease = [&process] { return process.log->lease(); };
   if (!process.surroundings.receive) {
-    process.surroundings.receive = [this](int32_t partition, const std::vector<int64_t>& offsets,
-                                          int attempt) {
-      const Answer answer = receive(partition, offsets, attempt);
-      if (answer.taken) {
-        for (const int64_t offset : offsets) oracle.Delivered(partition, offset);
-      }
-      return answer;
-    };
+    process.surroundings.receive =
+        [this, &process](int32_t partition, const std::vector<int64_t>& offsets, int attempt) {
+          if (process.log_faults.dead) return Answer();
+          const Answer answer = receive(partition, offsets, attempt);
+          if (answer.taken) {
+            for (const int64_t offset : offsets) oracle.Delivered(partition, offset);
+          }
+          return answer;
+        };
   }
   JobOptions of_process = options;
   for (ChangelogOptions& changelog : of_process.changelogs) {
@@ -143,7 +144,8 @@ void World::Turn(int turns_max) {
     }
     turning_ = nullptr;
   }
-  std::erase_if(processes, [](const auto& process) { return process->stopped; });
+  std::erase_if(processes,
+                [](const auto& process) { return process->stopped || process->log_faults.dead; });
 }
 
 void World::Pass(milliseconds time, milliseconds step) {
@@ -163,6 +165,28 @@ bool World::PassUntil(const std::function<bool()>& condition, milliseconds time_
 void World::Compact(const TopicPartition& tp, bool drop_tombstones) {
   log.Compact(tp, drop_tombstones ? MemoryLog::Tombstones::kDrop : MemoryLog::Tombstones::kKeep);
   oracle.Compacted(tp);
+}
+
+void World::BeginAgain() {
+  for (int32_t partition = 0; partition < partitions; ++partition) {
+    for (const char* topic : {Oracle::kState, Oracle::kBacklog}) {
+      Compact({topic, partition}, random.Below(2) == 0);
+    }
+  }
+  int restored = 0;
+  bool sent = false;
+  surroundings.on_restored = [&restored](const TopicPartition&) { ++restored; };
+  receive = [&sent](int32_t, const std::vector<int64_t>&, int) {
+    sent = true;
+    return Answer{true, true, milliseconds(1)};
+  };
+  Start();
+  PassUntil([&] { return restored == partitions; }, milliseconds(20'000), milliseconds(50));
+  Pass(milliseconds(1'000), milliseconds(50));
+  processes.clear();
+  if (oracle.fault()) return;
+  if (restored != partitions) oracle.Fault("the last restore does not end");
+  if (sent) oracle.Fault("revived: the last restore brings back what was finished");
 }
 
 int64_t World::Committed(int32_t partition) const {

@@ -68,6 +68,9 @@ class World {
   // than any takes.
   void Compact(const TopicPartition& tp, bool drop_tombstones);
   absl::optional<std::string> Unfinished() const;
+  // All is finished and nobody runs: a new process finds nothing to do, whatever compaction has
+  // left.
+  void BeginAgain();
   int64_t Committed(int32_t partition) const;
 
   Random random;
