@@ -56,6 +56,7 @@
 #include "dlq/reports/report_record.h"
 #include "migrations/database_options.h"
 #include "migrations/runner.h"
+#include "rescale_command.h"
 #include "savepoint_command.h"
 #include "state_command.h"
 #include "subscriptions/dispatch/dispatch_record.h"
@@ -942,6 +943,21 @@ int Main(int argc, char** argv) {
                     "Have it written from the workers' next start on: no way back to the binary "
                     "before");
 
+  RescaleCommand rescale;
+  CLI::App* rescaling = add(&app, "rescale", "Gives a pool another number of key groups");
+  rescaling->add_option("--key-groups", rescale.key_groups, "So many");
+  rescaling->add_option("--pool", rescale.pool, "Default: worker.pool");
+  rescaling->add_flag("--keep-old", rescale.keep_old, "Leave the topics of before where they are");
+  rescaling->add_flag("--abort", rescale.abort,
+                      "Let a pool whose rescale has died while it drained go on as it was");
+  rescaling->add_option("--drain-wait", rescale.drain_wait,
+                        "How long the pool may take to come to rest (5m)");
+  rescaling->add_option("--lease", rescale.lease,
+                        "How long the pool waits for a command that has died while it drained "
+                        "(30s)");
+  rescaling->add_option("--spool", rescale.spool,
+                        "A directory with room for a key group's backlog (TMPDIR, /tmp)");
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -957,7 +973,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   CLI::App* chosen = nullptr;
-  for (CLI::App* command : {serve, migrate, create, check, upgrade}) {
+  for (CLI::App* command : {serve, migrate, create, check, upgrade, rescaling}) {
     if (*command) chosen = command;
   }
   bool is_savepoint = false;
@@ -980,6 +996,11 @@ int Main(int argc, char** argv) {
   if (is_savepoint) {
     if (savepoint.pool.empty()) savepoint.pool = program.worker.pool;
     status = RunSavepointCommand(savepoint, program.kafka);
+    return status.ok() ? 0 : Fail(status);
+  }
+  if (*rescaling) {
+    if (rescale.pool.empty()) rescale.pool = program.worker.pool;
+    status = RunRescaleCommand(rescale, program.kafka);
     return status.ok() ? 0 : Fail(status);
   }
   if (*upgrade) {

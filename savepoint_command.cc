@@ -21,6 +21,7 @@
 #include "core/state/savepoint.h"
 #include "core/stream/control_follower.h"
 #include "core/stream/control_record.h"
+#include "core/stream/pool_plan.h"
 #include "core/stream/trim_holds.h"
 #include "delivery/worker_role.h"
 #include "subscriptions/dispatch/dispatch_record.h"
@@ -34,12 +35,13 @@ using std::chrono::milliseconds;
 // How long a first answer of Kafka is waited for.
 constexpr milliseconds kPing{10'000};
 
-SavepointPool PoolOf(const KafkaOptions& kafka, const std::string& name) {
+SavepointPool PoolOf(const KafkaOptions& kafka, const std::string& name, uint64_t generation) {
   SavepointPool pool;
   pool.pool = name;
   pool.group = delivery::WorkerRole::Group(kafka.prefix, name);
-  pool.topic = subscriptions::DispatchTopic(kafka.prefix, name, 1, 1).name;
-  for (const TopicSpec& topic : delivery::WorkerRole::Topics(kafka.prefix, name, 1, 1)) {
+  const std::string topics = GenerationName(name, generation);
+  pool.topic = subscriptions::DispatchTopic(kafka.prefix, topics, 1, 1).name;
+  for (const TopicSpec& topic : delivery::WorkerRole::Topics(kafka.prefix, topics, 1, 1)) {
     pool.changelogs.push_back(topic.name);
   }
   pool.control_topic = ControlTopicName(kafka.prefix);
@@ -141,7 +143,13 @@ absl::Status RunSavepointCommand(const SavepointCommand& command, const KafkaOpt
   Metrics metrics;
   ASSIGN_OR_RETURN(const std::unique_ptr<KafkaLog> log, KafkaLog::Open(kafka, clock, metrics));
   RETURN_IF_ERROR(log->Ping(kPing));
-  const SavepointPool pool = PoolOf(kafka, command.pool);
+  uint64_t generation = 1;
+  if (command.verb == SavepointCommand::Verb::kCreate ||
+      command.verb == SavepointCommand::Verb::kRestore) {
+    ASSIGN_OR_RETURN(generation,
+                     ReadGeneration(*log, clock, ControlTopicName(kafka.prefix), command.pool));
+  }
+  const SavepointPool pool = PoolOf(kafka, command.pool, generation);
   switch (command.verb) {
     case SavepointCommand::Verb::kCreate:
       return Create(*log, clock, pool, command);

@@ -1,6 +1,7 @@
 #include "state_command.h"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -13,7 +14,9 @@
 #include "core/base/metrics.h"
 #include "core/base/status_macros.h"
 #include "core/kafka/kafka_log.h"
+#include "core/stream/control_record.h"
 #include "core/stream/log.h"
+#include "core/stream/pool_plan.h"
 #include "core/stream/state_upgrade.h"
 #include "delivery/worker_role.h"
 
@@ -35,7 +38,10 @@ absl::Status RunStateUpgrade(const std::string& pool, bool finish, const KafkaOp
   RETURN_IF_ERROR(log->Ping(kPing));
   // All of them are looked at before anything is written.
   std::vector<std::pair<std::string, std::vector<StateUpgrade>>> found;
-  for (const TopicSpec& topic : delivery::WorkerRole::Topics(kafka.prefix, pool, 1, 1)) {
+  ASSIGN_OR_RETURN(const uint64_t generation,
+                   ReadGeneration(*log, clock, ControlTopicName(kafka.prefix), pool));
+  const std::string topics = GenerationName(pool, generation);
+  for (const TopicSpec& topic : delivery::WorkerRole::Topics(kafka.prefix, topics, 1, 1)) {
     ASSIGN_OR_RETURN(std::vector<StateUpgrade> upgrades,
                      FindStateUpgrades(*log, clock, topic.name, kSilenceMax));
     if (!upgrades.empty()) found.emplace_back(topic.name, std::move(upgrades));

@@ -1,8 +1,12 @@
 #include "core/stream/pool_plan.h"
 
+#include <chrono>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
+#include "core/stream/control_follower.h"
 #include "core/stream/control_record.h"
 
 namespace postrider {
@@ -43,6 +47,19 @@ PoolPlan PlanFor(const ControlState& control, absl::string_view pool, int32_t ke
                             " is being rescaled: it goes on when `postrider rescale` has ended");
   }
   return plan;
+}
+
+absl::StatusOr<uint64_t> ReadGeneration(Log& log, const Clock& clock,
+                                        const std::string& control_topic, absl::string_view pool) {
+  constexpr std::chrono::milliseconds kTimeout{30'000};
+  const absl::StatusOr<int32_t> partitions = log.Partitions(control_topic, kTimeout);
+  // No process of this version has run yet.
+  if (absl::IsNotFound(partitions.status())) return uint64_t{1};
+  RETURN_IF_ERROR(partitions.status());
+  ASSIGN_OR_RETURN(const ControlState control, ReadControl(log, clock, control_topic));
+  const PoolPlan plan = PlanFor(control, pool, 1, clock.Wall());
+  if (!plan.why.empty()) return absl::FailedPreconditionError(plan.why);
+  return plan.generation;
 }
 
 }  // namespace postrider

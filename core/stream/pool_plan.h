@@ -3,9 +3,11 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
+#include "core/stream/log.h"
 #include "core/stream/trim_holds.h"
 
 namespace postrider {
@@ -29,5 +31,10 @@ struct PoolPlan {
 // `key_groups_first`: of a pool that was never rescaled.
 PoolPlan PlanFor(const ControlState& control, absl::string_view pool, int32_t key_groups_first,
                  WallTime now);
+
+// Which generation of its topics a pool works on, for commands that do something to it; blocks.
+// kFailedPrecondition: it is being rescaled, or its record cannot be read.
+absl::StatusOr<uint64_t> ReadGeneration(Log& log, const Clock& clock,
+                                        const std::string& control_topic, absl::string_view pool);
 
 }  // namespace postrider

@@ -1,0 +1,47 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/stream/blocking_reader.h"
+#include "core/stream/log.h"
+#include "core/stream/record.h"
+
+namespace postrider::delivery {
+
+// One key group of a generation that nobody works on any more.
+struct MovedKeyGroup {
+  TopicPartition dispatch;
+  TopicPartition endpoint_state;
+  TopicPartition backlog;
+  int64_t dispatch_end = 0;
+  absl::optional<CommittedPosition> committed;
+};
+
+struct MoveFigures {
+  uint64_t entries = 0;
+  uint64_t batches = 0;
+  uint64_t left_over = 0;
+};
+
+// Passes what is left of a key group as records of its dispatch topic to be: entries of its backlog
+// with their header (parked_header.h), the members of a batch that was tried one after the other,
+// and records that nobody has completed as they are; in the order in which they stood. `append`
+// gets them with key, value and headers. Results of requests are left out: those that matter have
+// settled or cost a repeat.
+//
+// kDataLoss, kFailedPrecondition: the durable state cannot be read, or is of a newer version.
+// Bounds: about 200 bytes of memory for an entry; contents pass through a file in
+// `spool_directory`.
+absl::Status MoveKeyGroup(Log& log, const Clock& clock, BlockingReader& reader,
+                          const MovedKeyGroup& key_group, const std::string& spool_directory,
+                          std::chrono::milliseconds timeout,
+                          const std::function<absl::Status(AppendRecord&&)>& append,
+                          MoveFigures* figures);
+
+}  // namespace postrider::delivery
