@@ -161,12 +161,15 @@ void DecodeControl(absl::string_view bytes) {
   if (hold.ok()) POSTRIDER_CHECK(EncodeSavepointHold(*hold) == bytes);
   const auto mark = DecodeRestoreMark(bytes);
   if (mark.ok()) POSTRIDER_CHECK(EncodeRestoreMark(*mark) == bytes);
+  const auto pool = DecodePoolRecord(bytes);
+  if (pool.ok()) POSTRIDER_CHECK(EncodePoolRecord(*pool) == bytes);
   const auto identity = DecodeLogIdentity(bytes);
   if (identity.ok()) POSTRIDER_CHECK(EncodeLogIdentity(*identity) == bytes);
   const ControlKey key = ParseControlKey(bytes);
   if (key.kind == ControlKey::Kind::kSavepointHold) {
     POSTRIDER_CHECK(SavepointHoldKey(key.pool, key.id) == bytes);
   }
+  if (key.kind == ControlKey::Kind::kPool) POSTRIDER_CHECK(PoolKey(key.pool) == bytes);
   if (key.kind == ControlKey::Kind::kRestoreMark) {
     POSTRIDER_CHECK(RestoreMarkKey(key.pool) == bytes);
   }
