@@ -207,9 +207,10 @@ void DeliveringFunction::WakeEntries() {
     if (!timers_->TimeOf(key, kRetry)) unwoken.emplace_back(key);
   });
   std::sort(unwoken.begin(), unwoken.end());
+  const bool written = steps_.empty();
   for (const std::string& key : unwoken) {
     const auto scanned = backlog_->Scan(key, kAll, [&](const ListState::Entry& entry) {
-      if (steps_.empty() && !put_.contains(OffsetOf(entry.identity))) {
+      if (written && !put_.contains(OffsetOf(entry.identity))) {
         at_.oracle->CheckUnwoken(tp_, ctx_->epoch(), OffsetOf(entry.identity),
                                  EncodeStateKey(kTimersId, key, std::string(1, char{kRetry})));
       }
@@ -419,7 +420,7 @@ void DeliveringFunction::OnAnswer(const Operation& operation, bool ok) {
       }
       Touch(kAttemptsId, key, Name(offset));
       if (!attempts_->Put(key, Name(offset), tried->value_or(0) + 1)) return false;
-      working_.erase(offset);
+      GoOnWaiting(offset);
       return true;
     });
   }
@@ -478,6 +479,7 @@ void DeliveringFunction::Settle(int64_t offset, const std::string& key, bool cou
 
 void DeliveringFunction::Complete(int64_t offset) {
   if (items_.erase(offset) == 0) return;
+  at_.oracle->Completed(tp_, offset);
   ctx_->Complete(offset);
 }
 
@@ -517,6 +519,13 @@ void DeliveringFunction::Park(int64_t offset) {
   });
 }
 
+// An entry that is tried again with the next timer of its key; its record may have been read
+// meanwhile.
+void DeliveringFunction::GoOnWaiting(int64_t offset) {
+  working_.erase(offset);
+  if (items_.contains(offset)) Park(offset);
+}
+
 // Given up.
 void DeliveringFunction::Letter(int64_t offset, const std::string& key) {
   AppendRecord letter;
@@ -527,9 +536,9 @@ void DeliveringFunction::Letter(int64_t offset, const std::string& key) {
   const bool taken =
       ctx_->Emit(std::move(letter), [this, offset, key](const absl::StatusOr<int64_t>& written) {
         if (written.ok()) return Settle(offset, key, false);
-        working_.erase(offset);  // again with the next timer
+        GoOnWaiting(offset);
       });
-  if (!taken) working_.erase(offset);
+  if (!taken) GoOnWaiting(offset);
 }
 
 // The timer of a key has fired.

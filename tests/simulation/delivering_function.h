@@ -149,6 +149,7 @@ class DeliveringFunction final : public KeyedProcessFunction {
   void Deliver(int64_t offset, const std::string& key);
   void Settle(int64_t offset, const std::string& key, bool counted);
   void Park(int64_t offset);
+  void GoOnWaiting(int64_t offset);
   void Letter(int64_t offset, const std::string& key);
   void Complete(int64_t offset);
   void Retry(const std::string& key);

@@ -43,6 +43,7 @@ class FaultyLog::Producer final : public LogProducer {
     } else if (chance < faults.fail_unwritten + faults.fail_written) {
       held.fate = Fate::kWrittenUnknown;
     }
+    if (failing_.contains({held.record.topic, held.record.partition})) held.fate = Fate::kUnwritten;
     if (random.Below(1'000) < faults.delay_write) held.write_at = loop_.clock().Now() + delay();
     if (random.Below(1'000) < faults.delay_answer) held.answer_after = delay();
     done_.emplace(number, std::move(done));
@@ -100,9 +101,14 @@ class FaultyLog::Producer final : public LogProducer {
   }
   void WriteOne(Held&& held) {
     const std::weak_ptr<const int> alive = alive_;
+    const TopicPartition tp{held.record.topic, held.record.partition};
     if (held.fate == Fate::kUnwritten) {
-      loop_.CallAfter(held.answer_after, [this, alive, number = held.number] {
-        if (!alive.expired()) Answer(number, absl::InternalError("not written"));
+      for (Held& behind : held_[tp]) behind.fate = Fate::kUnwritten;
+      ++failing_[tp];
+      loop_.CallAfter(held.answer_after, [this, alive, tp, number = held.number] {
+        if (alive.expired() || log_.faults_.dead) return;
+        if (--failing_[tp] == 0) failing_.erase(tp);
+        Answer(number, absl::InternalError("not written"));
       });
       return;
     }
@@ -143,6 +149,8 @@ class FaultyLog::Producer final : public LogProducer {
   std::unique_ptr<LogProducer> inner_;
   std::map<TopicPartition, std::deque<Held>> held_;
   std::map<uint64_t, AppendDone> done_;
+  // Appends that were not written and are not answered: what follows them is not written either.
+  std::map<TopicPartition, int> failing_;
   uint64_t last_ = 0;
   bool wants_room_ = false;
   absl::AnyInvocable<void()> room_;

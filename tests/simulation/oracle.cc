@@ -182,7 +182,10 @@ void Oracle::CommitAcknowledged(const CommitEntry& entry) {
   if (!metadata) return;
   std::set<int64_t>& over = over_[entry.tp.partition];
   for (const int64_t offset : records_[entry.tp.partition]) {
-    if (offset < entry.position.offset || metadata->completed.Contains(offset)) over.insert(offset);
+    if (offset < entry.position.offset || metadata->completed.Contains(offset)) {
+      over.insert(offset);
+      completed_[entry.tp.partition].erase(offset);
+    }
   }
 }
 
@@ -191,6 +194,20 @@ void Oracle::Element(const TopicPartition& tp, int64_t offset) {
   if (over_[tp.partition].contains(offset)) {
     Fault(absl::StrCat("repeat without a reason: ", tp.ToString(), " offset ", offset,
                        " is passed again, though a commit that covers it was acknowledged"));
+  }
+}
+
+void Oracle::Completed(const TopicPartition& tp, int64_t offset) {
+  completed_[tp.partition].emplace(offset, clock_.Now());
+}
+
+void Oracle::CheckCommitAge(Duration age_max) {
+  for (const auto& [partition, offsets] : completed_) {
+    for (const auto& [offset, time] : offsets) {
+      if (clock_.Now() - time <= age_max) continue;
+      return Fault(absl::StrCat("too much would be repeated: partition ", partition, " offset ",
+                                offset, " was completed long ago, and no commit covers it"));
+    }
   }
 }
 
@@ -220,6 +237,8 @@ void Oracle::CheckRestored(absl::string_view topic, int32_t partition, uint64_t 
   const ChangelogModel::Values* const at = Model(topic, partition).At(epoch);
   const std::string where = absl::StrCat(topic, "/", partition, " epoch ", epoch);
   if (at == nullptr) return Fault(absl::StrCat(where, " is restored without a marker"));
+  // Somebody else owns it by now, and may have replaced what is being read.
+  if (Model(topic, partition).fence() > epoch) return;
   const int64_t now_ms = MillisSinceEpoch(wall);
   for (const auto& [identity, value] : *at) {
     const absl::optional<StateKey> key = DecodeStateKey(identity);
@@ -227,8 +246,10 @@ void Oracle::CheckRestored(absl::string_view topic, int32_t partition, uint64_t 
     const absl::optional<StatePayload> payload = DecodeStatePayload(value.payload);
     if (!payload || (payload->expires_ms != 0 && payload->expires_ms <= now_ms)) continue;
     const auto found = shown.find(identity);
+    if (value.may_be_missing) continue;
     if (found == shown.end()) {
-      if (value.may_be_missing) continue;
+      // Deletes count, however late.
+      if (!Model(topic, partition).values().contains(identity)) continue;
       return Fault(absl::StrCat("forgotten: ", where, " does not show ", Readable(identity)));
     }
     if (found->second != payload->bytes) {
@@ -236,7 +257,8 @@ void Oracle::CheckRestored(absl::string_view topic, int32_t partition, uint64_t 
     }
   }
   for (const auto& [identity, value] : shown) {
-    if (touched.contains(identity) || at->contains(identity)) continue;
+    const auto there = at->find(identity);
+    if (touched.contains(identity) || there != at->end()) continue;
     return Fault(
         absl::StrCat("revived: ", where, " shows ", Readable(identity), ", which is not there"));
   }
@@ -244,7 +266,8 @@ void Oracle::CheckRestored(absl::string_view topic, int32_t partition, uint64_t 
 
 void Oracle::CheckUnwoken(const TopicPartition& tp, uint64_t epoch, int64_t offset,
                           absl::string_view timer_identity) {
-  if (!over_[tp.partition].contains(offset)) return;  // it is read again
+  if (!over_[tp.partition].contains(offset)) return;        // it is read again
+  if (Model(kState, tp.partition).fence() > epoch) return;  // it may not act any more
   const ChangelogModel::Values* const at = Model(kState, tp.partition).At(epoch);
   if (at != nullptr) {
     const auto timer = at->find(std::string(timer_identity));

@@ -31,6 +31,7 @@ class ChangelogModel {
 
   void Append(absl::string_view key, absl::string_view value);
   void Compacted();
+  uint64_t fence() const { return fence_; }
   const Values& values() const { return values_; }
   // What stood when the marker of `epoch` was written; null when it was not.
   const Values* At(uint64_t epoch) const;
@@ -68,6 +69,9 @@ class Oracle {
 
   // A task's life.
   void Element(const TopicPartition& tp, int64_t offset);
+  void Completed(const TopicPartition& tp, int64_t offset);
+  // What is complete is soon covered by an acknowledged commit: it bounds what a crash repeats.
+  void CheckCommitAge(Duration age_max);
   // A request leaves a task that had it from a record, or from its backlog. `lease` is when the
   // right of its shard to act ends, by the commits that were acknowledged.
   void Sent(const TopicPartition& tp, uint64_t epoch, int64_t offset, MonotonicTime lease);
@@ -112,7 +116,8 @@ class Oracle {
   std::map<int32_t, std::map<int64_t, int64_t>> delivered_;
   std::map<int32_t, std::set<int64_t>> letters_;
   std::map<int32_t, std::set<int64_t>> over_;  // covered by an acknowledged commit
-  std::map<int32_t, uint64_t> acted_;          // the highest epoch that has sent anything
+  std::map<int32_t, std::map<int64_t, MonotonicTime>> completed_;  // and not over
+  std::map<int32_t, uint64_t> acted_;  // the highest epoch that has sent anything
   std::map<TopicPartition, ChangelogModel> models_;
   int64_t repeats_ = 0;
   absl::optional<std::string> fault_;

@@ -17,6 +17,27 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kHealMax{150'000};
+// A commit interval, its answer, and a rebalance in between.
+constexpr milliseconds kCommitAgeMax{1'000};
+
+// What may happen in a seed: each has some of it only, so that what the rest would hide is seen.
+enum class Mischief {
+  kCrash,
+  kStop,
+  kUnreachable,
+  kCommitFault,
+  kTrim,
+  kIsolate,
+  kFreeze,
+  kStall,
+  kFullStore,
+  kWallClock,
+  kCompact,
+  kGap,
+  kLoad,
+  kGhosts,
+  kCount,
+};
 
 class Simulation {
  public:
@@ -31,7 +52,11 @@ class Simulation {
     at.park = random.Below(3) == 0 ? random.Below(500) : 0;
     if (random.Below(2) == 0) at.attempts_ttl = milliseconds(2'000);
     refusal_ = random.Below(4) == 0 ? 600 : random.Below(200);
+    // A third of the calm ones too has answers that outlive a handover.
+    slow_ = random.Below(3) == 0 ? 200 : 0;
+    if (calm_) at.request_timeout = milliseconds(5'000);
     if (!calm_) {
+      for (bool& one : mischief_) one = random.Below(3) != 0;
       if (random.Below(2) == 0) at.fail_open = 30;
       if (random.Below(2) == 0) at.fail_result = 5;
       if (random.Below(2) == 0) {
@@ -41,13 +66,12 @@ class Simulation {
         world_.options.changelogs[1].overlay_bytes_max = 1'000 + random.Below(4'000);
       }
       silence_ = random.Below(3) == 0 ? 60 : 0;
-      slow_ = random.Below(2) == 0 ? 200 : 0;
     }
     world_.receive = [this](int32_t, const std::vector<int64_t>&, int) { return Receive(); };
   }
 
   Outcome Run() {
-    const int steps = 100 + static_cast<int>(world_.random.Below(100));
+    const int steps = 80 + static_cast<int>(world_.random.Below(120));
     Start();
     if (world_.random.Below(2) == 0) Start();
     for (int step = 0; step < steps && !world_.oracle.fault(); ++step) {
@@ -58,6 +82,7 @@ class Simulation {
         Disturb();
       }
       world_.clock.Advance(milliseconds(1 + static_cast<int64_t>(world_.random.Below(80))));
+      if (calm_) world_.oracle.CheckCommitAge(kCommitAgeMax);
       world_.Turn(calm_ ? 20 : 1 + static_cast<int>(world_.random.Below(6)));
     }
     if (!world_.oracle.fault()) Heal();
@@ -79,7 +104,7 @@ class Simulation {
     answer.after = milliseconds(1 + static_cast<int64_t>(random.Below(150)));
     if (healing_) return answer;
     if (random.Below(1'000) < slow_) {
-      answer.after = milliseconds(static_cast<int64_t>(random.Below(1'200)));
+      answer.after = milliseconds(static_cast<int64_t>(random.Below(calm_ ? 950 : 1'200)));
     }
     if (random.Below(1'000) < silence_) {
       answer.after = absl::nullopt;
@@ -147,16 +172,18 @@ class Simulation {
                          [](const auto& process) { return !process->stopping; });
   }
 
+  bool Has(Mischief what) const { return mischief_[static_cast<size_t>(what)]; }
+
   void Disturb() {
     Random& random = world_.random;
     const int32_t partition = AnyPartition();
     Process* const process = AnyProcess();
     WriteGhosts();
-    switch (random.Below(100)) {
+    switch (random.Below(90)) {
       case 0:
       case 1:
       case 2:
-        if (process != nullptr) world_.Crash(*process);
+        if (Has(Mischief::kCrash) && process != nullptr) world_.Crash(*process);
         break;
       case 3:
       case 4:
@@ -164,14 +191,16 @@ class Simulation {
         if (world_.processes.size() < 3) Start();
         break;
       case 6:
-        SetReachable(false);
+        if (Has(Mischief::kUnreachable)) SetReachable(false);
         break;
       case 7:
       case 8:
         SetReachable(true);
         break;
       case 9:
-        world_.log.SetCommitFault(static_cast<MemoryLog::CommitFault>(random.Below(4)));
+        if (Has(Mischief::kCommitFault)) {
+          world_.log.SetCommitFault(static_cast<MemoryLog::CommitFault>(random.Below(4)));
+        }
         break;
       case 10:
       case 11:
@@ -179,37 +208,40 @@ class Simulation {
         break;
       case 12: {
         const int64_t committed = world_.Committed(partition);
-        if (committed > 0) world_.log.TrimNow({Oracle::kWork, partition}, committed);
+        if (Has(Mischief::kTrim) && committed > 0)
+          world_.log.TrimNow({Oracle::kWork, partition}, committed);
         break;
       }
       case 13:
-        if (process != nullptr) Isolate(*process, true);
+        if (Has(Mischief::kIsolate) && process != nullptr) Isolate(*process, true);
         break;
       case 14:
       case 15:
         if (process != nullptr) Isolate(*process, false);
         break;
       case 16:
-        if (process != nullptr) {
+        if (Has(Mischief::kFreeze) && process != nullptr) {
           // Longer than its session, or not.
           process->frozen_until = world_.clock.Now() + milliseconds(random.Below(6'000));
           Isolate(*process, true);
         }
         break;
       case 17:
-        world_.clock.Advance(milliseconds(random.Below(5'000)));  // everybody stalls
+        // Everybody stalls.
+        if (Has(Mischief::kStall)) world_.clock.Advance(milliseconds(random.Below(5'000)));
         break;
       case 18:
-        if (process != nullptr) world_.Stop(*process);
+        if (Has(Mischief::kStop) && process != nullptr) world_.Stop(*process);
         break;
       case 19:
-        if (process != nullptr) process->store_faults.full = true;
+        if (Has(Mischief::kFullStore) && process != nullptr) process->store_faults.full = true;
         break;
       case 20:
       case 21:
         if (process != nullptr) process->store_faults.full = false;
         break;
       case 22:
+        if (!Has(Mischief::kWallClock)) break;
         world_.clock.SetWall(
             world_.clock.Wall() +
             milliseconds(static_cast<int64_t>(random.Below(7'200'000)) - 3'600'000));
@@ -217,13 +249,17 @@ class Simulation {
       case 23:
       case 24:
       case 25:
-        Compact(random.Below(2) == 0 ? Oracle::kState : Oracle::kBacklog, partition);
+        if (Has(Mischief::kCompact)) {
+          Compact(random.Below(2) == 0 ? Oracle::kState : Oracle::kBacklog, partition);
+        }
         break;
       case 26:
+        if (!Has(Mischief::kGap)) break;
         world_.log.SkipOffsets({Oracle::kWork, partition}, static_cast<int64_t>(random.Below(5)));
         break;
       case 27:
-        // A load, so that bounds are reached.
+        // So that bounds are reached.
+        if (!Has(Mischief::kLoad)) break;
         for (int i = 0; i < 20; ++i) {
           world_.Produce(partition, absl::StrCat("k", random.Below(Oracle::kKeys)));
         }
@@ -258,6 +294,7 @@ class Simulation {
   // What the dead had sent reaches the log late, or never.
   void WriteGhosts() {
     std::vector<AppendRecord>& ghosts = world_.ghosts;
+    if (!Has(Mischief::kGhosts)) ghosts.clear();
     while (reachable_ && !ghosts.empty() && world_.random.Below(3) == 0) {
       const AppendRecord ghost = std::move(ghosts.front());
       ghosts.erase(ghosts.begin());
@@ -309,6 +346,7 @@ class Simulation {
 
   const bool calm_;
   World world_;
+  bool mischief_[static_cast<size_t>(Mischief::kCount)] = {};
   bool healing_ = false;
   bool reachable_ = true;
   uint64_t refusal_ = 0;
