@@ -16,6 +16,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -79,6 +80,8 @@ constexpr seconds kMemoryInterval{2};
 // Before a worker leaves topics that are rescaled its requests end; they do within their timeout.
 constexpr seconds kInFlightWait{20};
 constexpr milliseconds kInFlightLook{100};
+// How long the threads of a role that has stopped may take to end.
+constexpr seconds kDisposeWait{5};
 
 struct ProgramOptions {
   std::vector<std::string> roles = {"api", "matcher", "worker", "indexer"};
@@ -277,6 +280,7 @@ struct Slot {
   std::unique_ptr<Role> role;
   uint64_t generation = 0;
   bool stopping = false;  // is to be gone when its stop is through
+  std::thread disposer;
 };
 
 // A process that serves: the parts, the roles, and the loop of the main thread that the snapshot
@@ -296,9 +300,16 @@ class Service {
       return Fail(status);
     }
     loop_->Run();
-    if (failure_.ok()) return 0;
-    POSTRIDER_LOG(kError, "stopped", {"why", failure_.message()});
-    return Fail(failure_);
+    int code = 0;
+    if (!failure_.ok()) {
+      POSTRIDER_LOG(kError, "stopped", {"why", failure_.message()});
+      code = Fail(failure_);
+    }
+    // Threads that do not end stand on what is destroyed next.
+    if (left_behind_ || matcher_.disposer.joinable() || worker_.disposer.joinable()) {
+      ::_exit(code);
+    }
+    return code;
   }
 
  private:
@@ -649,14 +660,36 @@ class Service {
   void StopRole(Slot<Role>& slot) {
     slot.stopping = true;
     slot.role->Stop([this, &slot] {
-      EventLoop::Callback gone = [this, &slot] {
-        slot.role.reset();
-        slot.stopping = false;
-        if (stopping_) return PartStopped();
-        FollowPlan();
-      };
+      EventLoop::Callback gone = [this, &slot] { Dispose(slot); };
       POSTRIDER_CHECK(loop_->Post(std::move(gone)));
     });
+  }
+
+  // Not on this thread: librdkafka 2.0.2 does not always let go of a consumer whose topic was
+  // deleted while it was a member of its group, as a process finds that hung through a rescale.
+  template <typename Role>
+  void Dispose(Slot<Role>& slot) {
+    const TimerId timer = loop_->CallAfter(kDisposeWait, [this, &slot] {
+      POSTRIDER_LOG(kError, "a role's threads do not end: they stay until the process ends");
+      left_behind_ = true;
+      slot.disposer.detach();
+      Disposed(slot);
+    });
+    slot.disposer = std::thread([this, &slot, timer, role = std::move(slot.role)]() mutable {
+      role.reset();
+      EventLoop::Callback disposed = [this, &slot, timer] {
+        if (!loop_->CancelTimer(timer)) return;
+        slot.disposer.join();
+        Disposed(slot);
+      };
+      POSTRIDER_CHECK(loop_->Post(std::move(disposed)));
+    });
+  }
+  template <typename Role>
+  void Disposed(Slot<Role>& slot) {
+    slot.stopping = false;
+    if (stopping_) return PartStopped();
+    FollowPlan();
   }
 
   // Why a role is not at work that should be, if its pool says so.
@@ -761,7 +794,7 @@ class Service {
       role->Stop([this] { PartStopped(); });
     };
     const auto slot = [this](auto& role) {
-      if (role.role == nullptr) return;
+      if (role.role == nullptr && !role.stopping) return;
       ++to_stop_;
       if (!role.stopping) StopRole(role);
     };
@@ -804,6 +837,7 @@ class Service {
   TimerId plan_timer_ = 0;
   absl::optional<MonotonicTime> draining_since_;  // of the worker
   bool looks_at_memory_ = false;
+  bool left_behind_ = false;  // threads of a role
   int64_t snapshot_confirmed_ms_ = 0;
   absl::Status failure_;
   bool stopping_ = false;

@@ -145,6 +145,38 @@ class RescaleTest(SystemTest):
         self.ready()
         self.expect_all(stream.end())
 
+    def test_processes_that_hang_or_die_meanwhile_lose_nothing(self):
+        stream = self.stream()
+        start = len(set(self.world.receiver.event_ids("/single")))
+        self.arrived("/single", start + 50)
+        matcher, worker = self.roles["matcher"], self.roles["worker"]
+        # Both hang with work in hand; their sessions end, the pool moves, and they come back.
+        for hung in (matcher, worker):
+            os.kill(hung.process.pid, signal.SIGSTOP)
+        try:
+            text = self.rescale_ok("--key-groups", "6")
+        finally:
+            for hung in (matcher, worker):
+                os.kill(hung.process.pid, signal.SIGCONT)
+        self.assertIn("6 key groups", text)
+        self.ready()
+        before = len(set(self.world.receiver.event_ids("/single")))
+        self.arrived("/single", before + 50)
+        # A worker and a matcher are killed while it goes on, and started again.
+        process = subprocess.Popen(
+            [self.world.postrider_binary, "rescale", "--lease", f"{LEASE_S}s", "--key-groups", "11"],
+            env=self.world.env, cwd=self.world.dir, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        for killed in (worker, matcher):
+            time.sleep(0.4)
+            killed.kill()
+            killed.reap()
+            killed.start()
+        _, told = process.communicate(timeout=240)
+        self.assertEqual(process.returncode, 0, told)
+        self.ready()
+        self.expect_all(stream.end())
+
     def test_refuses_what_cannot_be_and_lets_a_drained_pool_go_on(self):
         for arguments, status, why in (
                 (("--key-groups", "0"), 2, "either"), (("--key-groups", "4097"), 2, "1 to 4096"),
