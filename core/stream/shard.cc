@@ -1049,7 +1049,9 @@ void ShardImpl::HandleFailures() {
 
 void ShardImpl::Degrade(Task& task, const absl::Status& why) {
   const MonotonicTime now = Now();
-  if (now - task.opened_at >= kHealthyAfter) task.failures = 0;
+  // It may fail before it is opened, again and again.
+  if (task.opened_at && now - *task.opened_at >= kHealthyAfter) task.failures = 0;
+  task.opened_at.reset();
   const Duration delay = Backoff(++task.failures, kReopenMax);
   metrics_.task_restarts.Increment();
   POSTRIDER_LOG(kError, "task failed", {"job", options_.name},

@@ -30,7 +30,8 @@ absl::StatusOr<std::unique_ptr<ProcessDirectory>> ProcessDirectory::Acquire(cons
   if (contents == Contents::kKept) {
     ASSIGN_OR_RETURN(lock, internal::StateDirectory::Lock(path));
   } else {
-    ASSIGN_OR_RETURN(lock, internal::StateDirectory::Acquire(path));
+    ASSIGN_OR_RETURN(lock, internal::StateDirectory::Acquire(
+                               path, internal::StateDirectory::Parent::kMustExist));
     RETURN_IF_ERROR(lock->Wipe());
   }
   return std::unique_ptr<ProcessDirectory>(

@@ -32,6 +32,15 @@ absl::Status Make(const std::string& path) {
   return error ? Unavailable(path, error) : absl::OkStatus();
 }
 
+// With the file by which the next process may wipe it. What fails shows when `path` is made.
+void MakeParentAgain(const std::string& path) {
+  const std::filesystem::path parent = std::filesystem::path(path).parent_path();
+  std::error_code error;
+  if (parent.empty() || !std::filesystem::create_directory(parent, error)) return;
+  const int fd = open((parent / kLockName).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  if (fd >= 0) close(fd);
+}
+
 absl::Status CheckOurs(const std::string& path) {
   std::error_code error;
   if (std::filesystem::exists(path + "/" + kLockName, error)) return absl::OkStatus();
@@ -59,7 +68,9 @@ absl::StatusOr<int> LockFile(const std::string& path, const char* name) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Acquire(const std::string& path) {
+absl::StatusOr<std::unique_ptr<StateDirectory>> StateDirectory::Acquire(const std::string& path,
+                                                                        Parent parent) {
+  if (parent == Parent::kMadeAgain) MakeParentAgain(path);
   RETURN_IF_ERROR(Make(path));
   RETURN_IF_ERROR(CheckOurs(path));
   ASSIGN_OR_RETURN(const int fd, LockFile(path, kLockName));

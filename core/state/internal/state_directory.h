@@ -14,7 +14,11 @@ class StateDirectory {
  public:
   // kFailedPrecondition: somebody holds it, or it is neither empty nor one of ours; nothing was
   // touched. kUnavailable: it cannot be made or read.
-  static absl::StatusOr<std::unique_ptr<StateDirectory>> Acquire(const std::string& path);
+  // The directory above it is made again when somebody has removed it under the running process,
+  // unless it must be there.
+  enum class Parent { kMadeAgain, kMustExist };
+  static absl::StatusOr<std::unique_ptr<StateDirectory>> Acquire(
+      const std::string& path, Parent parent = Parent::kMadeAgain);
   // The same for a directory whose files are left alone, whoever made them. By a lock of its own,
   // so that it never passes for one that may be wiped.
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Lock(const std::string& path);

@@ -131,9 +131,9 @@ class Task final : public TaskContext, private PartOwner {
   int64_t claimed_in = 0;
   // Where it begins when it is not located.
   StartPosition::At fresh_start = StartPosition::At::kLogStart;
-  // How often it has failed in a row, and when it last began.
+  // How often it has failed in a row, and since when it has not.
   int failures = 0;
-  MonotonicTime opened_at;
+  absl::optional<MonotonicTime> opened_at;
   TimerId reopen_timer = 0;
   bool behind = false;    // records were passed over for want of room
   bool reading = false;   // what comes from its partition is read from its own position

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_format.h"
 #include "core/base/random.h"
 #include "core/state/heap_store.h"
+#include "core/state/process_directory.h"
 #include "core/state/rocksdb_store.h"
 #include "core/stream/changelog.h"
 #include "core/stream/durable_timers.h"
@@ -231,6 +233,44 @@ TEST_F(CrashedStateTest, STATE_03_NoTimerIsWithoutPayloadAndNoPayloadIsLostWhere
     EXPECT_EQ(fired, restored.size());
   }
   EXPECT_GT(orphans, 10) << "no log ended between the two";
+}
+
+// Somebody removes what the stores of a running process lie in: the store says so when it needs its
+// files, its successor is made anew, and the next process may still wipe it all.
+TEST(StateCases, OPS_01_AStoreWhoseFilesWereRemovedSaysSoAndAnotherIsMadeInItsPlace) {
+  tests::TemporaryDirectory parent;
+  const std::string path = absl::StrCat(parent.path(), "/state");
+  auto process = ProcessDirectory::Acquire(path, ProcessDirectory::Contents::kWiped);
+  ASSERT_THAT(process, tests::IsOk());
+  RocksdbSharedOptions shared_options;
+  shared_options.memory_bytes = 8 << 20;
+  const auto shared = RocksdbShared::Create(shared_options);
+  RocksdbStoreOptions options;
+  options.directory = absl::StrCat(path, "/0.0");
+  auto store = OpenRocksdbStore(*shared, options);
+  ASSERT_THAT(store, tests::IsOk());
+  std::filesystem::remove_all(path);
+  absl::Status status;
+  Random random(1);
+  for (int i = 0; i < 1'000'000 && (status.ok() || absl::IsResourceExhausted(status)); ++i) {
+    std::string value;  // Nothing that compresses.
+    for (int j = 0; j < 1'000; ++j) value.push_back(static_cast<char>(random.Below(256)));
+    StateBatch batch;
+    batch.Put(absl::StrCat(i), value);
+    status = (*store)->Apply(batch);
+  }
+  EXPECT_THAT(status, tests::StatusIs(absl::StatusCode::kDataLoss));
+  options.directory = absl::StrCat(path, "/0.1");
+  auto next = OpenRocksdbStore(*shared, options);
+  ASSERT_THAT(next, tests::IsOk());
+  store->reset();
+  StateBatch batch;
+  batch.Put("k", "v");
+  EXPECT_THAT((*next)->Apply(batch), tests::IsOk());
+  next->reset();
+  *process = nullptr;
+  EXPECT_THAT(ProcessDirectory::Acquire(path, ProcessDirectory::Contents::kWiped), tests::IsOk());
+  EXPECT_FALSE(std::filesystem::exists(options.directory));
 }
 
 // A value's time to live is wall time: set forward by an hour it ends an hour early, set back an
