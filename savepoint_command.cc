@@ -1,5 +1,7 @@
 #include "savepoint_command.h"
 
+#include <stdlib.h>
+
 #include <chrono>
 #include <cinttypes>
 #include <cstdio>
@@ -23,6 +25,7 @@
 #include "core/stream/control_record.h"
 #include "core/stream/pool_plan.h"
 #include "core/stream/trim_holds.h"
+#include "delivery/rescale.h"
 #include "delivery/worker_role.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 
@@ -83,8 +86,43 @@ absl::Status Create(Log& log, const Clock& clock, const SavepointPool& pool,
   return absl::OkStatus();
 }
 
-absl::Status Restore(Log& log, const Clock& clock, const SavepointPool& pool,
-                     const SavepointCommand& command) {
+// Whether the savepoint is of another number of key groups than the pool has, or of an earlier
+// generation of its topics.
+absl::StatusOr<bool> OfOtherKeyGroups(Log& log, const SavepointPool& pool,
+                                      const SavepointManifest& manifest) {
+  if (manifest.pool != pool.pool || manifest.group != pool.group) return false;
+  if (manifest.topic != pool.topic) return true;
+  const absl::StatusOr<int32_t> partitions = log.Partitions(pool.topic, kPing);
+  if (absl::IsNotFound(partitions.status())) return false;
+  RETURN_IF_ERROR(partitions.status());
+  return static_cast<size_t>(*partitions) != manifest.key_groups.size();
+}
+
+absl::Status Adopt(Log& log, const Clock& clock, const KafkaOptions& kafka,
+                   const SavepointManifest& manifest, const SavepointCommand& command) {
+  delivery::RescalePool pool;
+  pool.topic_prefix = kafka.prefix;
+  pool.pool = manifest.pool;
+  const char* temporary = ::getenv("TMPDIR");
+  pool.spool_directory = temporary != nullptr ? temporary : "/tmp";
+  ASSIGN_OR_RETURN(
+      const delivery::AdoptReport report,
+      delivery::AdoptSavepoint(log, clock, pool, command.directory, command.accept_loss));
+  PrintManifest(manifest);
+  std::printf("put back    %" PRIu64 " messages that waited, %" PRIu64
+              " batches of them tried before; %" PRIu64
+              " that were not begun; into the pool's %d key groups\n",
+              report.entries, report.batches, report.left_over, report.key_groups);
+  std::printf("repeated    at most as many messages, which were done since\n");
+  return absl::OkStatus();
+}
+
+absl::Status Restore(Log& log, const Clock& clock, const KafkaOptions& kafka,
+                     const SavepointPool& pool, const SavepointCommand& command) {
+  const absl::StatusOr<SavepointManifest> manifest = InspectSavepoint(command.directory);
+  RETURN_IF_ERROR(manifest.status());
+  ASSIGN_OR_RETURN(const bool others, OfOtherKeyGroups(log, pool, *manifest));
+  if (others) return Adopt(log, clock, kafka, *manifest, command);
   RestoreSavepointOptions options;
   options.directory = command.directory;
   options.accept_loss = command.accept_loss;
@@ -154,7 +192,7 @@ absl::Status RunSavepointCommand(const SavepointCommand& command, const KafkaOpt
     case SavepointCommand::Verb::kCreate:
       return Create(*log, clock, pool, command);
     case SavepointCommand::Verb::kRestore:
-      return Restore(*log, clock, pool, command);
+      return Restore(*log, clock, kafka, pool, command);
     case SavepointCommand::Verb::kAbandon:
       return AbandonRestore(*log, clock, pool.control_topic, pool.pool);
     case SavepointCommand::Verb::kDrop:

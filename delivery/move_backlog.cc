@@ -150,27 +150,28 @@ class Mover {
   // Nothing of it is moved (who has a backlog shows by its entries), but all of it must be known.
   absl::Status CheckEndpointState() {
     const TopicPartition& tp = key_group_.endpoint_state;
-    ASSIGN_OR_RETURN(const Log::Range range, log_.Offsets(tp, timeout_));
-    DurableStateReader states(reader_, spool_directory_);
-    ASSIGN_OR_RETURN(const DurableStateReader::Identities read,
-                     states.ReadIdentities(tp, range.end));
-    for (const std::string& identity : read.identities) {
-      const absl::optional<StateKey> key = DecodeStateKey(identity);
+    const auto check = [this, &tp](const DurableEntry& read) {
+      const absl::optional<StateKey> key = DecodeStateKey(read.identity);
       if (!key) return Unreadable(tp, "an identity");
       if (key->state < kReservedStateIds && key->state != kHasBacklogState) {
         return Unknown(tp, key->state);
       }
-    }
-    return absl::OkStatus();
+      return absl::OkStatus();
+    };
+    return ReadState(kEndpointChangelog, tp, check);
   }
 
   absl::Status ReadBacklog() {
     const TopicPartition& tp = key_group_.backlog;
+    return ReadState(kBacklogChangelog, tp,
+                     [this, &tp](const DurableEntry& read) { return Take(tp, read); });
+  }
+
+  absl::Status ReadState(size_t changelog, const TopicPartition& tp, MovedKeyGroup::Visitor visit) {
+    if (key_group_.read_state) return key_group_.read_state(changelog, visit);
     ASSIGN_OR_RETURN(const Log::Range range, log_.Offsets(tp, timeout_));
     DurableStateReader states(reader_, spool_directory_);
-    return states
-        .Read(tp, range.end, [this, &tp](const DurableEntry& read) { return Take(tp, read); })
-        .status();
+    return states.Read(tp, range.end, visit).status();
   }
 
   absl::Status Take(const TopicPartition& tp, const DurableEntry& read) {
@@ -306,6 +307,7 @@ class Mover {
       ++figures_.left_over;
       return append_(std::move(carried));
     };
+    if (begin >= key_group_.dispatch_end) return absl::OkStatus();
     return reader_.ReadFrom(key_group_.dispatch, begin, key_group_.dispatch_end, pass);
   }
 

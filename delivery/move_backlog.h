@@ -1,13 +1,17 @@
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
+#include "core/state/durable_state_reader.h"
 #include "core/stream/blocking_reader.h"
 #include "core/stream/log.h"
 #include "core/stream/record.h"
@@ -19,8 +23,12 @@ struct MovedKeyGroup {
   TopicPartition dispatch;
   TopicPartition endpoint_state;
   TopicPartition backlog;
-  int64_t dispatch_end = 0;
+  int64_t dispatch_end = 0;  // of what is left over; 0: nothing is
   absl::optional<CommittedPosition> committed;
+  // Reads the durable state from somewhere else than these changelogs: by their place in
+  // backlog_state.h.
+  using Visitor = absl::FunctionRef<absl::Status(const DurableEntry&)>;
+  std::function<absl::Status(size_t changelog, Visitor visit)> read_state;
 };
 
 struct MoveFigures {

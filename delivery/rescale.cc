@@ -11,11 +11,15 @@
 #include "absl/time/time.h"
 #include "absl/types/optional.h"
 #include "core/base/status_macros.h"
+#include "core/state/savepoint.h"
+#include "core/state/savepoint_file.h"
+#include "core/state/savepoint_manifest.h"
 #include "core/stream/blocking_reader.h"
 #include "core/stream/blocking_writer.h"
 #include "core/stream/control_follower.h"
 #include "core/stream/control_record.h"
 #include "core/stream/key_groups.h"
+#include "delivery/backlog_state.h"
 #include "delivery/move_backlog.h"
 #include "delivery/worker_role.h"
 #include "subscriptions/dispatch/dispatch_record.h"
@@ -109,7 +113,84 @@ class Rescaler {
     return PutSteady();
   }
 
+  absl::StatusOr<AdoptReport> Adopt(const std::string& directory, bool accept_loss) {
+    ASSIGN_OR_RETURN(const SavepointManifest manifest, VerifySavepoint(directory));
+    if (manifest.pool != pool_.pool || manifest.changelogs.size() != 2) {
+      return Refused(absl::StrCat("savepoint ", manifest.id, " is of pool '", manifest.pool,
+                                  "', not of '", pool_.pool, "'"));
+    }
+    RETURN_IF_ERROR(ReadRecord());
+    if (record_.phase != Phase::kSteady) return Refused("the pool is being rescaled");
+    RETURN_IF_ERROR(CheckTopics());
+    AdoptReport report;
+    report.savepoint = manifest.id;
+    report.key_groups_before = static_cast<int32_t>(manifest.key_groups.size());
+    report.key_groups = record_.key_groups;
+
+    // What was not complete stands in its dispatch topic, if that is the same one.
+    const absl::StatusOr<int32_t> partitions = log_.Partitions(manifest.topic, pool_.timeout);
+    const bool there = control_.log_identity == manifest.log_identity && partitions.ok() &&
+                       *partitions == report.key_groups_before;
+    if (!partitions.ok() && !absl::IsNotFound(partitions.status())) return partitions.status();
+    if (!there && !accept_loss) {
+      return Refused(absl::StrCat("the messages that savepoint ", manifest.id,
+                                  " had not begun are not there any more: topic ", manifest.topic,
+                                  " was removed, or is another one; --accept-loss puts back the "
+                                  "others"));
+    }
+    const std::string dispatch = Names(record_.generation)[0];
+    ASSIGN_OR_RETURN(const std::unique_ptr<BlockingReader> reader,
+                     BlockingReader::Open(log_, clock_, Reading()));
+    ASSIGN_OR_RETURN(const std::unique_ptr<BlockingWriter> writer,
+                     BlockingWriter::Open(log_, clock_, Writing()));
+    const auto append = [&](AppendRecord&& record) {
+      record.topic = dispatch;
+      record.partition = KeyGroupOf(record.key, 0, record_.key_groups);
+      return writer->Append(std::move(record));
+    };
+    MoveFigures figures;
+    for (size_t i = 0; i < manifest.key_groups.size(); ++i) {
+      const SavepointManifest::KeyGroup& saved = manifest.key_groups[i];
+      const auto partition = static_cast<int32_t>(i);
+      MovedKeyGroup key_group;
+      key_group.dispatch = Part(manifest.topic, partition);
+      key_group.endpoint_state = Part(manifest.changelogs[kEndpointChangelog], partition);
+      key_group.backlog = Part(manifest.changelogs[kBacklogChangelog], partition);
+      key_group.committed = CommittedPosition{saved.offset, saved.metadata};
+      key_group.read_state = [&, i](size_t changelog, MovedKeyGroup::Visitor visit) {
+        return ReadSavepointFile(absl::StrCat(directory, "/", SavepointFileName(changelog, i)),
+                                 saved.files[changelog], visit);
+      };
+      if (there) {
+        ASSIGN_OR_RETURN(const Log::Range range, log_.Offsets(key_group.dispatch, pool_.timeout));
+        if (range.begin > saved.offset && !accept_loss) {
+          return Refused(absl::StrCat("the log was trimmed past the savepoint's position in ",
+                                      key_group.dispatch.ToString(),
+                                      ": --accept-loss restores without what is gone"));
+        }
+        key_group.dispatch_end = range.end;
+      }
+      RETURN_IF_ERROR(MoveKeyGroup(log_, clock_, *reader, key_group, pool_.spool_directory,
+                                   pool_.timeout, append, &figures));
+    }
+    RETURN_IF_ERROR(writer->Flush());
+    report.entries = figures.entries;
+    report.batches = figures.batches;
+    report.left_over = figures.left_over;
+    return report;
+  }
+
  private:
+  BlockingReaderOptions Reading() const {
+    BlockingReaderOptions options;
+    options.silence_max = pool_.timeout;
+    return options;
+  }
+  BlockingWriterOptions Writing() const {
+    BlockingWriterOptions options;
+    options.silence_max = pool_.timeout;
+    return options;
+  }
   enum class Claim { kTake, kHold };
   using Topics = std::vector<std::string>;  // dispatch, endpoint state, backlog
 
@@ -217,10 +298,8 @@ class Rescaler {
 
   absl::Status Write() {
     RETURN_IF_ERROR(Step());
-    BlockingWriterOptions options;
-    options.silence_max = pool_.timeout;
     ASSIGN_OR_RETURN(const std::unique_ptr<BlockingWriter> writer,
-                     BlockingWriter::Open(log_, clock_, options));
+                     BlockingWriter::Open(log_, clock_, Writing()));
     AppendRecord record;
     record.topic = control_topic_;
     record.key = PoolKey(pool_.pool);
@@ -382,14 +461,10 @@ class Rescaler {
 
   absl::Status Copy(const Log::GroupState& positions, const Topics& old,
                     const std::string& dispatch, int32_t key_groups) {
-    BlockingReaderOptions reading;
-    reading.silence_max = pool_.timeout;
     ASSIGN_OR_RETURN(const std::unique_ptr<BlockingReader> reader,
-                     BlockingReader::Open(log_, clock_, reading));
-    BlockingWriterOptions writing;
-    writing.silence_max = pool_.timeout;
+                     BlockingReader::Open(log_, clock_, Reading()));
     ASSIGN_OR_RETURN(const std::unique_ptr<BlockingWriter> writer,
-                     BlockingWriter::Open(log_, clock_, writing));
+                     BlockingWriter::Open(log_, clock_, Writing()));
     uint64_t appended = 0;
     const auto append = [&](AppendRecord&& record) -> absl::Status {
       record.topic = dispatch;
@@ -494,6 +569,11 @@ absl::StatusOr<RescaleReport> Rescale(Log& log, const Clock& clock, const Rescal
 
 absl::Status AbortRescale(Log& log, const Clock& clock, const RescalePool& pool) {
   return Rescaler(log, clock, pool).Abort();
+}
+
+absl::StatusOr<AdoptReport> AdoptSavepoint(Log& log, const Clock& clock, const RescalePool& pool,
+                                           const std::string& directory, bool accept_loss) {
+  return Rescaler(log, clock, pool).Adopt(directory, accept_loss);
 }
 
 }  // namespace postrider::delivery

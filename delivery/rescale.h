@@ -74,4 +74,24 @@ absl::StatusOr<RescaleReport> Rescale(Log& log, const Clock& clock, const Rescal
 // that it had, if that is wanted. kNotFound: it is not being rescaled.
 absl::Status AbortRescale(Log& log, const Clock& clock, const RescalePool& pool);
 
+// Puts back what a savepoint of the pool holds whose key groups are not those of the pool: it was
+// made before a rescale, or in another cluster. Its backlog, and what was not complete then as far
+// as its dispatch topic is still there, is appended to the pool's dispatch topic by the hash of
+// now, with batches and attempts. The pool may run meanwhile, nothing of it is removed, and a
+// message that it has done or has already comes once more at most, however often this is called.
+//
+// kFailedPrecondition: messages would be missing that the log does not have any more, and
+// `accept_loss` is false; or the pool is not at rest. kDataLoss, kUnimplemented: as of
+// VerifySavepoint().
+struct AdoptReport {
+  std::string savepoint;
+  int32_t key_groups_before = 0;
+  int32_t key_groups = 0;
+  uint64_t entries = 0;
+  uint64_t batches = 0;
+  uint64_t left_over = 0;
+};
+absl::StatusOr<AdoptReport> AdoptSavepoint(Log& log, const Clock& clock, const RescalePool& pool,
+                                           const std::string& directory, bool accept_loss);
+
 }  // namespace postrider::delivery

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <set>
@@ -16,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/event_loop.h"
+#include "core/state/savepoint.h"
 #include "core/stream/blocking_writer.h"
 #include "core/stream/changelog.h"
 #include "core/stream/control_follower.h"
@@ -489,6 +491,69 @@ TEST_F(RescaleTest, IsAbortedWhileItDrainsAndNotAfterwards) {
   clock_.Advance(seconds(30));
   ASSERT_OK(Run(kKeyGroups));
   ExpectMoved(3, kKeyGroups);
+}
+
+// --- A savepoint of another number of key groups ---
+
+class AdoptTest : public RescaleTest {
+ protected:
+  AdoptTest() {
+    SavepointPool saved;
+    saved.pool = "default";
+    saved.group = "p.deliver.default";
+    saved.topic = kDispatch;
+    saved.changelogs = {kState, kBacklog};
+    saved.control_topic = "p.control";
+    CreateSavepointOptions options;
+    options.directory = savepoint();
+    options.id = SavepointId({7});
+    options.log_identity = Bytes(3, 3);
+    EXPECT_OK(CreateSavepoint(log_, clock_, saved, options));
+  }
+  std::string savepoint() const { return absl::StrCat(directory_.path(), "/savepoint"); }
+  absl::StatusOr<AdoptReport> Adopt(bool accept_loss = false) {
+    return AdoptSavepoint(log_, clock_, pool_, savepoint(), accept_loss);
+  }
+  void Empty(const std::string& topic, int32_t partitions) {
+    log_.DeleteTopic(topic);
+    log_.MakeTopic(topic, partitions);
+  }
+};
+
+TEST_F(AdoptTest, PutsBackAllThatItHasAndThatItHadNotBegunIntoTheKeyGroupsOfNow) {
+  ASSERT_OK(Run(7));  // the savepoint holds the old topics
+  Empty("p.dispatch.default.g2", 7);
+  const auto report = Adopt();
+  ASSERT_OK(report);
+  EXPECT_EQ(report->key_groups_before, kKeyGroups);
+  EXPECT_EQ(report->key_groups, 7);
+  EXPECT_EQ(report->entries, parked_.size());
+  EXPECT_EQ(report->left_over, left_.size());
+  ExpectMoved(2, 7);
+}
+
+TEST_F(AdoptTest, WithoutItsTopicItNeedsLeaveToGoOnWithoutWhatIsGone) {
+  ASSERT_OK(Run(7));
+  log_.DeleteTopic(kDispatch);
+  Empty("p.dispatch.default.g2", 7);
+  const auto refused = Adopt();
+  EXPECT_THAT(refused, tests::StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_THAT(refused.status().message(), HasSubstr("--accept-loss"));
+  for (int32_t i = 0; i < 7; ++i)
+    EXPECT_THAT(log_.Records({"p.dispatch.default.g2", i}), IsEmpty());
+  const auto report = Adopt(true);
+  ASSERT_OK(report);
+  EXPECT_EQ(report->entries, parked_.size());
+  EXPECT_EQ(report->left_over, 0u);
+}
+
+TEST_F(AdoptTest, RefusesOneOfAnotherPoolAndOneThatIsDamaged) {
+  log_.MakeTopic("p.dispatch.other", 2);
+  pool_.pool = "other";
+  EXPECT_THAT(Adopt().status().message(), HasSubstr("of pool 'default'"));
+  pool_.pool = "default";
+  std::ofstream(savepoint() + "/1-00000", std::ios::app) << "x";
+  EXPECT_THAT(Adopt(), tests::StatusIs(absl::StatusCode::kDataLoss));
 }
 
 }  // namespace
