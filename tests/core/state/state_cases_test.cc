@@ -1,5 +1,5 @@
 // The STATE cases that the stores and keyed state decide, each named by its id.
-// POSTRIDER_CASES_SCALE multiplies the sizes: 100 gives those of the recipes.
+// POSTRIDER_CASES_SCALE multiplies the sizes: 200 gives those of the recipes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -102,12 +102,12 @@ TEST(StateCases, STATE_01_TheFirstDueTimeIsFoundAtOnceHoweverManyHaveGoneOnDisk)
   options.directory = absl::StrCat(directory.path(), "/store");
   auto store = OpenRocksdbStore(*shared, options);
   ASSERT_THAT(store, tests::IsOk());
-  RunTimerQueue(**store, 200'000 * Scale(), std::min(20'000 * Scale(), 100'000), 3);
+  RunTimerQueue(**store, 100'000 * Scale(), std::min(20'000 * Scale(), 100'000), 3);
 }
 
 TEST(StateCases, STATE_01_TheFirstDueTimeIsFoundAtOnceHoweverManyHaveGoneInMemory) {
   const auto store = MakeHeapStore({});
-  RunTimerQueue(*store, 200'000 * Scale(), std::min(20'000 * Scale(), 100'000), 3);
+  RunTimerQueue(*store, 100'000 * Scale(), std::min(20'000 * Scale(), 100'000), 3);
 }
 
 // A job with two states in one changelog, as column families of one database would be: what is to
