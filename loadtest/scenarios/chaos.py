@@ -23,7 +23,7 @@ READY_SECONDS = 120
 WORKERS = 3
 POOL = "default"
 # Fails, then answers again before its messages are given up.
-RETRIES = {"attempts": 5, "first_delay_ms": 500, "cap_ms": 4000, "horizon_ms": 60000}
+RETRIES = {"attempts": 15, "first_delay_ms": 500, "cap_ms": 4000, "horizon_ms": 3600000}
 DISK_MB = 256
 
 
@@ -211,7 +211,13 @@ class Chaos:
         self.stage.stack.verb("start-postgres")
 
     def do_disk_full(self):
+        victim = self.workers[1]
+        anew = self.rng.random() < 0.5
+        if anew:  # Its stores are to be made on a full disk.
+            victim.stop()
         self.disk.fill()
+        if anew:
+            victim.start()
         self.pause(2, 8)
         self.disk.free()
 
@@ -320,7 +326,7 @@ class Chaos:
             if number % 3 == 0:
                 self.weather()
             self.strike(kind)
-        if self.savepoints and self.savepoint is None:
+        if self.savepoints and self.savepoint is None and not stage.args.faults:
             self.strike("savepoint")
         self.recover()
         self.pause(2, 4)

@@ -12,6 +12,7 @@ HEARTBEAT_MS = 200  # worker.heartbeat_interval
 REVOKE_MS = 250  # what a handover waits for answers
 ANSWER_MS = 50
 SETTLE_SECONDS = 3
+BEFORE_SECONDS = 1.5  # a silence begins with the last message before
 COMMIT_SECONDS = 0.3
 NOTED_SECONDS = 0.1
 
@@ -34,7 +35,7 @@ class Handover:
 
     def window(self, kind, act):
         """Does it, and lets all come to rest; the silences in between are looked at later."""
-        begin = time.time()
+        begin = time.time() - BEFORE_SECONDS
         value = act()
         time.sleep(SETTLE_SECONDS)
         self.stage.check_roles()
