@@ -480,6 +480,13 @@ void DeliveringFunction::Settle(int64_t offset, const std::string& key, bool cou
 void DeliveringFunction::Complete(int64_t offset) {
   if (items_.erase(offset) == 0) return;
   at_.oracle->Completed(tp_, offset);
+  for (size_t index = 0; index < 2; ++index) {
+    StateBackend& backend = ctx_->state(index);
+    if (reasserted_[index] || !restored_ || !backend.settled() || backend.pending() > 0) continue;
+    reasserted_[index] = true;
+    at_.oracle->CheckReasserted(index == 0 ? Oracle::kState : Oracle::kBacklog, tp_.partition,
+                                ctx_->epoch());
+  }
   ctx_->Complete(offset);
 }
 

@@ -178,6 +178,7 @@ class DeliveringFunction final : public KeyedProcessFunction {
   bool at_end_ = false;
   bool restored_ = false;
   bool counted_as_restoring_ = false;
+  bool reasserted_[2] = {};
 
   // Of this life, for the oracle.
   std::set<std::string> touched_;

@@ -264,6 +264,16 @@ void Oracle::CheckRestored(absl::string_view topic, int32_t partition, uint64_t 
   }
 }
 
+void Oracle::CheckReasserted(absl::string_view topic, int32_t partition, uint64_t epoch) {
+  const ChangelogModel& model = Model(topic, partition);
+  if (model.fence() != epoch) return;
+  for (const auto& [identity, value] : model.values()) {
+    if (ReplayRuleOf(identity) != ChangelogReplay::Rule::kInPlace || value.epoch == epoch) continue;
+    return Fault(absl::StrCat("not asserted: ", topic, "/", partition, " epoch ", epoch, " left ",
+                              Readable(identity), " under epoch ", value.epoch));
+  }
+}
+
 void Oracle::CheckUnwoken(const TopicPartition& tp, uint64_t epoch, int64_t offset,
                           absl::string_view timer_identity) {
   if (!over_[tp.partition].contains(offset)) return;        // it is read again

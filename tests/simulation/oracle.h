@@ -82,6 +82,8 @@ class Oracle {
                      const std::map<std::string, std::string>& shown,
                      const std::set<uint16_t>& states, const std::set<std::string>& touched,
                      WallTime wall);
+  // All that an owner had to write again stands under its own epoch.
+  void CheckReasserted(absl::string_view topic, int32_t partition, uint64_t epoch);
   // An entry of the backlog was restored, and nothing wakes it.
   void CheckUnwoken(const TopicPartition& tp, uint64_t epoch, int64_t offset,
                     absl::string_view timer_identity);

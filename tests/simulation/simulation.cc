@@ -71,7 +71,7 @@ class Simulation {
   }
 
   Outcome Run() {
-    const int steps = 80 + static_cast<int>(world_.random.Below(120));
+    const int steps = 80 + static_cast<int>(world_.random.Below(80));
     Start();
     if (world_.random.Below(2) == 0) Start();
     for (int step = 0; step < steps && !world_.oracle.fault(); ++step) {

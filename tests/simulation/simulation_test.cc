@@ -17,11 +17,7 @@
 namespace postrider::simulation {
 namespace {
 
-#ifdef NDEBUG
-constexpr uint64_t kSeeds = 10'000;
-#else
-constexpr uint64_t kSeeds = 1'000;
-#endif
+constexpr uint64_t kSeeds = SIMULATION_SEEDS;
 constexpr uint64_t kParts = 10;  // they may run beside each other
 
 // "FIRST" or "FIRST-LAST"; without it a part of kSeeds.
