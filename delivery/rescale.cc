@@ -122,6 +122,11 @@ class Rescaler {
     RETURN_IF_ERROR(ReadRecord());
     if (record_.phase != Phase::kSteady) return Refused("the pool is being rescaled");
     RETURN_IF_ERROR(CheckTopics());
+    // One that runs would take what it has met lately for copies of the same.
+    ASSIGN_OR_RETURN(const Log::GroupState positions, Positions());
+    if (positions.members > 0) {
+      return Refused(absl::StrCat("pool '", pool_.pool, "' is running: stop its workers"));
+    }
     AdoptReport report;
     report.savepoint = manifest.id;
     report.key_groups_before = static_cast<int32_t>(manifest.key_groups.size());

@@ -77,11 +77,11 @@ absl::Status AbortRescale(Log& log, const Clock& clock, const RescalePool& pool)
 // Puts back what a savepoint of the pool holds whose key groups are not those of the pool: it was
 // made before a rescale, or in another cluster. Its backlog, and what was not complete then as far
 // as its dispatch topic is still there, is appended to the pool's dispatch topic by the hash of
-// now, with batches and attempts. The pool may run meanwhile, nothing of it is removed, and a
-// message that it has done or has already comes once more at most, however often this is called.
+// now, with batches and attempts. The pool's workers are stopped; nothing of it is removed, and a
+// message that it has done or has already comes once more at most for each call.
 //
 // kFailedPrecondition: messages would be missing that the log does not have any more, and
-// `accept_loss` is false; or the pool is not at rest. kDataLoss, kUnimplemented: as of
+// `accept_loss` is false; or the pool runs or is being rescaled. kDataLoss, kUnimplemented: as of
 // VerifySavepoint().
 struct AdoptReport {
   std::string savepoint;

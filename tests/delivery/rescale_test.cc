@@ -547,6 +547,12 @@ TEST_F(AdoptTest, WithoutItsTopicItNeedsLeaveToGoOnWithoutWhatIsGone) {
   EXPECT_EQ(report->left_over, 0u);
 }
 
+TEST_F(AdoptTest, RefusesAPoolThatRuns) {
+  ASSERT_OK(Run(7));
+  Hanging worker(log_, clock_, "p.deliver.default", "p.dispatch.default.g2");
+  EXPECT_THAT(Adopt().status().message(), HasSubstr("is running"));
+}
+
 TEST_F(AdoptTest, RefusesOneOfAnotherPoolAndOneThatIsDamaged) {
   log_.MakeTopic("p.dispatch.other", 2);
   pool_.pool = "other";

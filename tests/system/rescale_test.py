@@ -145,6 +145,30 @@ class RescaleTest(SystemTest):
         self.ready()
         self.expect_all(stream.end())
 
+    def test_a_savepoint_from_before_is_put_back_into_the_key_groups_of_now(self):
+        new = self.events(40, "t")
+        self.world.publish(new)
+        for path in self.waiting:
+            self.world.wait_ids(path, self.ids(new))
+        directory = self.world.dir / self.unique("savepoint")
+        self.world.run_ok("savepoint", "create", "--to", str(directory))
+        self.assertIn("needs it", self.rescale_ok("--key-groups", "2"))
+        self.ready()
+        self.expect_all(self.ids(new))
+        refused = self.world.run("savepoint", "restore", str(directory))
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("is running", refused.stderr)
+        worker = self.roles["worker"]
+        worker.stop()
+        once = {path: self.taken(path) for path in self.waiting}
+        self.assertIn("into the pool's 2 key groups",
+                      self.world.run_ok("savepoint", "restore", str(directory)))
+        worker.start().wait_ready()
+        for path in self.waiting:
+            wait_until(f"what waited for {path} is delivered again", ARRIVE_S,
+                       lambda path=path: all(self.taken(path)[event] > once[path][event]
+                                             for event in self.ids(new)))
+
     def test_processes_that_hang_or_die_meanwhile_lose_nothing(self):
         stream = self.stream()
         start = len(set(self.world.receiver.event_ids("/single")))
