@@ -114,9 +114,9 @@ class Handover:
             "crash": SESSION_MS + rejoin, "session_timeout": SESSION_MS,
             "heartbeat": HEARTBEAT_MS, "wait_for_answers": REVOKE_MS}
         heard = arrivals(self.stage.ledgers)
+        noted = NOTED_SECONDS + ANSWER_MS / 1000
         allowed = sum(count_between(heard, at - COMMIT_SECONDS, at) +
-                      count_between(heard, at - NOTED_SECONDS - ANSWER_MS / 1000, at + NOTED_SECONDS)
-                      for at in self.crashes)
+                      count_between(heard, at - noted, at + NOTED_SECONDS) for at in self.crashes)
         figures["rounds"] = rounds
         figures["gap_ms"] = figures["replace_ms"]["max"]
         figures["repeats"] = clean
