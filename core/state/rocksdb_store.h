@@ -30,12 +30,15 @@ class RocksdbShared {
 struct RocksdbStoreOptions {
   // Its own, and it is wiped. Made if it is missing (its parent exists).
   std::string directory;
-  // On disk and in memtables; looked at after each 1 MB of writes.
+  // On disk and in memtables; looked at after each 1 MB of writes. What was deleted counts until a
+  // compaction; at the bound one is begun when an eighth of the keys has been written since.
   uint64_t bytes_max = uint64_t{10} << 30;
 };
 
 // A StateStore on a RocksDB of its own (one per key group), write-ahead log off, LZ4. Calls may
-// read the disk; a write that would have to wait for a flush is refused instead.
+// read the disk; a write that would have to wait for a flush is refused instead. So is every write,
+// a delete too, while the disk is full (ENOSPC): reads go on, nothing that was taken is lost, and
+// about a second after there is space again RocksDB has flushed by itself.
 //
 // Errors: kFailedPrecondition (another running process or store owns the directory, or it holds
 // something that is not ours: nothing was touched), kUnavailable (it cannot be made or opened).

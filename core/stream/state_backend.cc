@@ -20,12 +20,17 @@
 namespace postrider {
 namespace {
 
-// What an overlaid change costs beside its bytes: it stands in the overlay and among the writes.
-constexpr size_t kChangeBytes = 128;
-// Writes that the store takes in one batch.
-constexpr size_t kApplyWrites = 64;
+// What a write, a change of it and an entry of the overlay cost beside their bytes.
+constexpr size_t kWriteBytes = 96;
+constexpr size_t kChangeBytes = 64;
+constexpr size_t kOverlaidBytes = 96;
 // Of an expiry key: the time, as a part of a state key.
 constexpr size_t kExpiryBytes = 8;
+
+size_t OverlaidCost(absl::string_view key, size_t value_bytes) {
+  return key.size() + value_bytes + kOverlaidBytes;
+}
+size_t ChangeCost(absl::string_view key) { return key.size() + kChangeBytes; }
 
 size_t LeftCost(const std::string& key) { return sizeof(std::string) + key.size(); }
 
@@ -137,7 +142,7 @@ StateBackend::StateBackend(const StateBackendOptions& options, StateStore& store
 }
 
 StateBackend::~StateBackend() {
-  if (options_.overlays != nullptr) options_.overlays->Give(overlay_bytes_);
+  if (options_.overlays != nullptr) options_.overlays->Give(charged_);
 }
 
 void StateBackend::Register(DurableState& state) {
@@ -152,11 +157,6 @@ DurableState* StateBackend::FindByName(absl::string_view name) const {
     if (state->name() == name) return state;
   }
   return nullptr;
-}
-
-size_t StateBackend::Cost(const Change& change) {
-  const size_t value_bytes = change.value ? change.value->size() : 0;
-  return 2 * (change.key.size() + value_bytes) + kChangeBytes;
 }
 
 bool StateBackend::Declare(absl::string_view identity) {
@@ -179,33 +179,99 @@ bool StateBackend::Write(ChangelogRecord&& record, std::vector<Change>&& changes
 bool StateBackend::Append(ChangelogRecord&& record, std::vector<Change>&& changes,
                           WriteDone&& done) {
   if (failed_) return false;
-  size_t bytes = 0;
-  for (const Change& change : changes) bytes += Cost(change);
-  if (overlay_bytes_ + bytes > options_.overlay_bytes_max) {
-    overlay_refused_ = true;
-    return false;
+  Room room = Room::kRemoval;
+  size_t bytes = kWriteBytes;
+  size_t freed = 0;
+  for (const Change& change : changes) {
+    if (change.value) room = Room::kPut;
+    bytes +=
+        ChangeCost(change.key) + OverlaidCost(change.key, change.value ? change.value->size() : 0);
+    freed += HeldBytes(change.key);
   }
-  MemoryAccount* const account = options_.overlays;
-  if (account != nullptr && !account->Take(bytes)) {
-    overlay_refused_ = true;
-    account_refused_ = true;
-    return false;
-  }
+  if (!TakeRoom(room, bytes, freed)) return false;
   const uint64_t write = last_write_ + 1;
   if (!changelog_.Append(EncodeChangelogRecord(record),
                          [this, write](absl::Status status) { OnAppended(write, status); })) {
-    if (account != nullptr) account->Give(bytes);
+    Charge(overlay_bytes_);
     return false;
   }
   last_write_ = write;
-  overlay_bytes_ += bytes;
-  for (const Change& change : changes) {
-    overlay_[change.key] = Overlaid{change.value, write};
-    if (change.value) NoteExpiry(change.key);
+  Add(room, kWriteBytes);
+  pending_.push_back(Pending{write, room, false, {}, {}});
+  Pending& pending = pending_.back();
+  pending.changes.reserve(changes.size());
+  for (Change& change : changes) {
+    const Room change_room = change.value ? Room::kPut : Room::kRemoval;
+    const uint64_t stamp = Show(change.key, std::move(change.value));
+    Add(change_room, ChangeCost(change.key));
+    pending.changes.push_back(PendingChange{std::move(change.key), stamp, change_room});
   }
-  pending_.push_back(Pending{write, false, std::move(changes), {}});
-  if (done) pending_.back().done.push_back(std::move(done));
+  if (done) pending.done.push_back(std::move(done));
   return true;
+}
+
+bool StateBackend::TakeRoom(Room room, size_t bytes, size_t freed) {
+  const size_t total = overlay_bytes_ - freed + bytes;
+  if (total <= overlay_bytes_) return true;
+  if (room == Room::kRemoval && removal_bytes_ + bytes <= options_.removal_bytes_max) {
+    Charge(total);
+    return true;
+  }
+  const size_t bound = options_.overlay_bytes_max;
+  const bool fits = total <= (room == Room::kRestored ? bound + bound / 4 : bound);
+  if (fits && Charge(total)) return true;
+  if (fits) account_refused_ = true;
+  if (room == Room::kPut) overlay_refused_ = true;
+  if (room == Room::kRemoval) removal_refused_ = true;
+  return false;
+}
+
+bool StateBackend::Charge(size_t bytes) {
+  if (options_.overlays == nullptr) return true;
+  const size_t due = bytes - std::min(bytes, options_.floor_bytes);
+  if (due > charged_ && !options_.overlays->Take(due - charged_)) return false;
+  if (due < charged_) options_.overlays->Give(charged_ - due);
+  charged_ = due;
+  return true;
+}
+
+void StateBackend::Add(Room room, size_t bytes) {
+  overlay_bytes_ += bytes;
+  if (room == Room::kRemoval) removal_bytes_ += bytes;
+}
+
+void StateBackend::GiveBack(Room room, size_t bytes) {
+  overlay_bytes_ -= bytes;
+  if (room == Room::kRemoval) removal_bytes_ -= bytes;
+}
+
+size_t StateBackend::HeldBytes(absl::string_view key) const {
+  const auto found = overlay_.find(key);
+  return found == overlay_.end() ? 0 : HeldBytes(key, found->second);
+}
+
+size_t StateBackend::HeldBytes(absl::string_view key, const Overlaid& held) {
+  return OverlaidCost(key, held.value ? held.value->size() : 0) +
+         (held.durable ? ChangeCost(key) : 0);
+}
+
+uint64_t StateBackend::Show(const std::string& key, absl::optional<std::string> value) {
+  const uint64_t stamp = ++last_stamp_;
+  if (value) NoteExpiry(key);
+  const auto found = overlay_.find(key);
+  if (found != overlay_.end()) {
+    const Overlaid& before = found->second;
+    GiveBack(before.value ? Room::kPut : Room::kRemoval, HeldBytes(key, before));
+    if (before.durable) (before.value ? ready_puts_ : ready_removals_).erase(before.stamp);
+  }
+  Add(value ? Room::kPut : Room::kRemoval, OverlaidCost(key, value ? value->size() : 0));
+  Overlaid change{std::move(value), stamp, false};
+  if (found != overlay_.end()) {
+    found->second = std::move(change);
+  } else {
+    overlay_.emplace(key, std::move(change));
+  }
+  return stamp;
 }
 
 bool StateBackend::WhenDurable(WriteDone&& done) {
@@ -223,12 +289,17 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
   answered.acknowledged = true;
   std::vector<WriteDone> done;
   while (!pending_.empty() && pending_.front().acknowledged) {
-    for (WriteDone& callback : pending_.front().done) done.push_back(std::move(callback));
-    durable_.push_back(std::move(pending_.front()));
+    Pending& durable = pending_.front();
+    for (WriteDone& callback : durable.done) done.push_back(std::move(callback));
+    for (PendingChange& change : durable.changes) OnDurable(std::move(change));
+    GiveBack(durable.room, kWriteBytes);
     pending_.pop_front();
   }
+  Charge(overlay_bytes_);
   // Many at once are cheaper; what is left when the last answer is in is taken then.
-  if (pending_.empty() || durable_.size() >= kApplyWrites) ApplyAcknowledged();
+  if (pending_.empty() || ready_puts_.size() + ready_removals_.size() >= kApplyChanges) {
+    if (const absl::Status applied = ApplyDurable(false); !applied.ok()) return Fail(applied);
+  }
   for (WriteDone& callback : done) {
     if (failed_) return;
     std::move(callback)();
@@ -236,53 +307,108 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
   OfferRoom();
 }
 
-void StateBackend::OfferRoom() {
-  if (!overlay_refused_ || failed_ || overlay_bytes_ > options_.overlay_bytes_max / 2) return;
-  // Others hold most of what there is for all: whoever wants_retry() is asked again.
-  if (account_refused_ && options_.overlays->used() > options_.overlays->bytes_max() / 4 * 3)
-    return;
-  overlay_refused_ = false;
-  account_refused_ = false;
-  if (room_) room_();
+void StateBackend::OnDurable(PendingChange&& change) {
+  const auto found = overlay_.find(change.key);
+  if (found == overlay_.end() || found->second.stamp != change.stamp) {
+    // Another change of the key has come after it: the store needs that one alone.
+    return GiveBack(change.room, ChangeCost(change.key));
+  }
+  found->second.durable = true;
+  (found->second.value ? ready_puts_ : ready_removals_)
+      .emplace(change.stamp, std::move(change.key));
 }
 
-void StateBackend::ApplyAcknowledged() {
+void StateBackend::OfferRoom() {
+  if (failed_) return;
+  bool offer = false;
+  if (removal_refused_ && removal_bytes_ <= options_.removal_bytes_max / 2) {
+    removal_refused_ = false;
+    offer = true;
+  }
+  // Others may hold most of what there is for all: whoever wants_retry() is asked again.
+  if (account_refused_ && (overlay_bytes_ < options_.floor_bytes / 2 ||
+                           options_.overlays->used() <= options_.overlays->bytes_max() / 4 * 3)) {
+    account_refused_ = false;
+  }
+  if (overlay_refused_ && !account_refused_ && overlay_bytes_ <= options_.overlay_bytes_max / 2) {
+    overlay_refused_ = false;
+    offer = true;
+  }
+  if (offer && room_) room_();
+}
+
+// `again`: puts that the store has refused are tried though nothing was removed since.
+absl::Status StateBackend::ApplyDurable(bool again) {
+  if (puts_refused_ && !again && ready_removals_.empty()) return absl::OkStatus();
   store_refused_ = false;
-  while (!durable_.empty() && !failed_) {
-    const size_t writes = std::min(durable_.size(), kApplyWrites);
+  puts_refused_ = false;
+  bool removals_first = false;
+  while (true) {
     batch_.Clear();
-    for (size_t i = 0; i < writes; ++i) {
-      for (const Change& change : durable_[i].changes) {
-        if (change.value) {
-          batch_.Put(change.key, *change.value);
-        } else {
-          batch_.Delete(change.key);
-        }
-      }
+    size_t removals = 0;
+    for (auto at = ready_removals_.begin(); at != ready_removals_.end() && removals < kApplyChanges;
+         ++at, ++removals) {
+      batch_.Delete(at->second);
     }
+    size_t puts = 0;
+    const size_t puts_max = removals_first && removals > 0 ? 0 : puts_at_once_;
+    for (auto at = ready_puts_.begin();
+         at != ready_puts_.end() && puts < puts_max && batch_.bytes() < kApplyBytes; ++at, ++puts) {
+      batch_.Put(at->second, *overlay_.find(at->second)->second.value);
+    }
+    if (batch_.empty()) break;
     const absl::Status applied = store_.Apply(batch_);
-    // The store is full: the overlay goes on to serve it, and refuses new writes at its bound.
-    if (absl::IsResourceExhausted(applied)) {
+    if (applied.ok()) {
+      Applied(ready_removals_, removals);
+      Applied(ready_puts_, puts);
+      if (puts > 0) puts_at_once_ = std::min(2 * puts_at_once_, kApplyChanges);
+      continue;
+    }
+    if (!absl::IsResourceExhausted(applied)) return applied;
+    // The store is full. Removals make room, and a few puts may fit where many do not; what does
+    // not fit is served by the overlay.
+    if (puts > 0 && removals > 0) {
+      removals_first = true;
+    } else if (puts > 1) {
+      puts_at_once_ = puts / 2;
+    } else {
       store_refused_ = true;
-      return;
+      puts_refused_ = true;
+      if (removals > 0) RETURN_IF_ERROR(DropNeedless());
+      break;
     }
-    if (!applied.ok()) return Fail(applied);
-    for (size_t i = 0; i < writes; ++i) {
-      for (const Change& change : durable_.front().changes) {
-        GiveBack(Cost(change));
-        const auto found = overlay_.find(change.key);
-        if (found != overlay_.end() && found->second.write == durable_.front().write) {
-          overlay_.erase(found);
-        }
-      }
-      durable_.pop_front();
-    }
+  }
+  Charge(overlay_bytes_);
+  return absl::OkStatus();
+}
+
+// The store has taken the first `changes`.
+void StateBackend::Applied(Ready& ready, size_t changes) {
+  for (; changes > 0; --changes) {
+    const auto first = ready.begin();
+    const auto found = overlay_.find(first->second);
+    GiveBack(found->second.value ? Room::kPut : Room::kRemoval,
+             HeldBytes(first->second, found->second));
+    overlay_.erase(found);
+    ready.erase(first);
   }
 }
 
-void StateBackend::GiveBack(size_t bytes) {
-  overlay_bytes_ -= bytes;
-  if (options_.overlays != nullptr) options_.overlays->Give(bytes);
+// The store takes not even removals: those of what it never had need it not.
+absl::Status StateBackend::DropNeedless() {
+  std::string value;
+  for (auto at = ready_removals_.upper_bound(needed_); at != ready_removals_.end();) {
+    ASSIGN_OR_RETURN(const bool there, store_.Get(at->second, value));
+    needed_ = at->first;
+    if (there) {
+      ++at;
+      continue;
+    }
+    GiveBack(Room::kRemoval, HeldBytes(at->second));
+    overlay_.erase(at->second);
+    at = ready_removals_.erase(at);
+  }
+  return absl::OkStatus();
 }
 
 void StateBackend::Fail(absl::Status why) {
@@ -311,11 +437,54 @@ void StateBackend::NoteExpiry(absl::string_view key) {
 }
 
 absl::Status StateBackend::ApplyRestored(const StateBatch& batch) {
-  RETURN_IF_ERROR(store_.Apply(batch));
-  batch.ForEach([this](StateBatch::Kind kind, absl::string_view key, absl::string_view) {
-    if (kind == StateBatch::Kind::kPut) NoteExpiry(key);
+  bool overlaid = false;
+  if (!overlay_.empty()) {
+    batch.ForEach([&](StateBatch::Kind, absl::string_view key, absl::string_view) {
+      overlaid = overlaid || overlay_.contains(key);
+    });
+  }
+  if (!overlaid) {
+    const absl::Status applied = store_.Apply(batch);
+    if (!absl::IsResourceExhausted(applied)) {
+      RETURN_IF_ERROR(applied);
+      batch.ForEach([this](StateBatch::Kind kind, absl::string_view key, absl::string_view) {
+        if (kind == StateBatch::Kind::kPut) NoteExpiry(key);
+      });
+      return absl::OkStatus();
+    }
+    store_refused_ = true;
+  }
+  if (!Hold(batch)) {
+    // What was removed meanwhile may have made room.
+    RETURN_IF_ERROR(ApplyDurable(true));
+    if (!Hold(batch)) {
+      return absl::ResourceExhaustedError("state: the store is full, and the overlay before it");
+    }
+  }
+  return overlaid ? ApplyDurable(false) : absl::OkStatus();
+}
+
+// Takes restored values into the overlay, for the store to take when it can.
+bool StateBackend::Hold(const StateBatch& batch) {
+  Room room = Room::kRemoval;
+  size_t bytes = 0;
+  size_t freed = 0;
+  batch.ForEach([&](StateBatch::Kind kind, absl::string_view key, absl::string_view value) {
+    POSTRIDER_CHECK(kind != StateBatch::Kind::kDeletePrefix);
+    if (kind == StateBatch::Kind::kPut) room = Room::kRestored;
+    bytes += ChangeCost(key) + OverlaidCost(key, value.size());
+    freed += HeldBytes(key);
   });
-  return absl::OkStatus();
+  if (!TakeRoom(room, bytes, freed)) return false;
+  batch.ForEach([&](StateBatch::Kind kind, absl::string_view key, absl::string_view value) {
+    const bool put = kind == StateBatch::Kind::kPut;
+    const std::string at(key);
+    const uint64_t stamp = Show(at, put ? absl::make_optional(std::string(value)) : absl::nullopt);
+    const Room change_room = put ? Room::kPut : Room::kRemoval;
+    Add(change_room, ChangeCost(at));
+    OnDurable(PendingChange{at, stamp, change_room});
+  });
+  return true;
 }
 
 size_t StateBackend::Sweep(WallTime now, size_t values_max) {
@@ -367,7 +536,7 @@ size_t StateBackend::Sweep(WallTime now, size_t values_max) {
       // A restore leaves the times of values that the log replaced later.
       StateBatch stale;
       stale.Delete(due.key);
-      fault = store_.Apply(stale);
+      fault = ApplyRestored(stale);
     }
     if (fault.ok()) expiries_.MoveHeadPast(due.key);
   }
@@ -513,8 +682,8 @@ void StateBackend::OnRoom() {
 void StateBackend::GoOn() {
   if (failed_ || going_on_) return;
   going_on_ = true;
-  ApplyAcknowledged();
-  if (replay_ == nullptr) Settle();
+  if (absl::Status applied = ApplyDurable(true); !applied.ok()) Fail(std::move(applied));
+  if (!failed_ && replay_ == nullptr) Settle();
   going_on_ = false;
 }
 

@@ -89,10 +89,14 @@ class DurableState {
 
 struct StateBackendOptions {
   uint64_t epoch = 0;  // of this owner; goes into every record
-  // Writes whose answer has not come, and those that the store did not take yet.
+  // Writes whose answer has not come, and those that the store did not take yet. Removals have
+  // removal_bytes_max beside it, which nothing else uses: they are what makes room.
   size_t overlay_bytes_max = 16 << 20;
-  // What the overlays of several tasks draw on together; outlives the backend. May be null.
+  size_t removal_bytes_max = 32 << 10;
+  // What the overlays of several tasks draw on together; outlives the backend. May be null. It is
+  // not asked for the first floor_bytes, nor for removals when it has no more.
   MemoryAccount* overlays = nullptr;
+  size_t floor_bytes = 32 << 10;
 };
 
 // The durable state of one task: a store, the changelog, and between them an overlay.
@@ -101,13 +105,20 @@ struct StateBackendOptions {
 //   acknowledged, and all before it --> `done`: it is durable; --> the store; out of the overlay
 //   refused --> `failed`: the task is to be closed and restored from the log
 //
+// The store is given the last change of each key, as soon as that is durable, and in no other
+// order: reads see the overlay first, and nobody trusts a store across a fault. So what a store at
+// its bound refuses holds up nothing but itself; removals go on and make room for it. What a
+// restore finds no room for waits in the overlay likewise.
+//
 // Beside the values it keeps the table of states (state_table.h) and tells when a state's upgrade
 // was finished (FinishRecord() in changelog.h): a task learns of that when it is restored.
 //
 // The store never holds what the log does not, so what is read from it after a fault is true; and
 // a `done` says that every earlier write of this backend is durable too.
 //
-// Threads: owned by one task. Bounds: overlay_bytes_max, and what `overlays` has left.
+// Threads: owned by one task.
+// Bounds:  overlay_bytes_max, a restore a quarter more (then it waits), removal_bytes_max, and what
+//          `overlays` has left. Writes without changes count too.
 class StateBackend {
  public:
   using WriteDone = absl::AnyInvocable<void() &&>;
@@ -126,7 +137,8 @@ class StateBackend {
     absl::optional<std::string> value;  // none: deleted
   };
   // Appends one record and makes `changes` when it is acknowledged. False: no room (overlay or
-  // changelog), or the task has failed; nothing was taken.
+  // changelog), or the task has failed; nothing was taken. Changes without a value alone are a
+  // removal, for which there is room when there is none for others.
   [[nodiscard]] bool Write(ChangelogRecord&& record, std::vector<Change>&& changes,
                            WriteDone&& done);
   // `done` runs when all that was written until now is durable. False: it is already, and `done` is
@@ -167,7 +179,8 @@ class StateBackend {
   // OnRoom() is to be called some 100 ms later.
   bool wants_retry() const { return (store_refused_ || account_refused_) && !failed_; }
   // Runs each time that the overlay is at half of its bound or below (and the overlays together at
-  // three quarters of theirs, if that is why) after it had refused a write:
+  // three quarters of theirs, if that is why) after it had refused a write, and when half of the
+  // room for removals is free after it had refused one:
   // never from inside a call of a state, and not after a failure. A changelog that refuses says
   // itself when there is room.
   void SetRoomCallback(absl::AnyInvocable<void()> callback) { room_ = std::move(callback); }
@@ -180,7 +193,8 @@ class StateBackend {
   size_t memory_bytes() const;
   // Writes that are not acknowledged.
   size_t pending() const { return pending_.size(); }
-  // For restored values, which the log holds already.
+  // For restored values, which the log holds already: puts and deletes of single keys.
+  // kResourceExhausted: neither store nor overlay have room.
   absl::Status ApplyRestored(const StateBatch& batch);
   // Where a state notes, in the same Write() or batch, that a value expires: a key of the store
   // without a value.
@@ -188,14 +202,30 @@ class StateBackend {
 
  private:
   class Table;
+  // What the store takes in one batch.
+  static constexpr size_t kApplyChanges = 128;
+  static constexpr size_t kApplyBytes = 1 << 20;
+
+  // The last change of a key. `stamp` tells it from those before it.
   struct Overlaid {
     absl::optional<std::string> value;
-    uint64_t write;  // the last one that changed it
+    uint64_t stamp;
+    bool durable;  // then it stands in ready_puts_ or ready_removals_
+  };
+  using Overlay = absl::btree_map<std::string, Overlaid>;
+  // Keys whose last change the store may take, by stamp.
+  using Ready = absl::btree_map<uint64_t, std::string>;
+  enum class Room { kPut, kRemoval, kRestored };
+  struct PendingChange {
+    std::string key;
+    uint64_t stamp;
+    Room room;
   };
   struct Pending {
     uint64_t write;
+    Room room;
     bool acknowledged;
-    std::vector<Change> changes;
+    std::vector<PendingChange> changes;
     std::vector<WriteDone> done;
   };
   bool Append(ChangelogRecord&& record, std::vector<Change>&& changes, WriteDone&& done);
@@ -207,12 +237,26 @@ class StateBackend {
   void OfferRoom();
   void OnAppended(uint64_t write, const absl::Status& status);
   void GoOn();
-  void ApplyAcknowledged();
-  void GiveBack(size_t bytes);
+  // Asks for room in the overlay for `bytes` more, of which `freed` others go.
+  bool TakeRoom(Room room, size_t bytes, size_t freed);
+  // Makes what is charged to options_.overlays fit an overlay of `bytes`. False: so much is not
+  // left, and nothing was taken.
+  bool Charge(size_t bytes);
+  void Add(Room room, size_t bytes);
+  void GiveBack(Room room, size_t bytes);
+  // What the overlay holds of `key` now, and would give back if it changed.
+  size_t HeldBytes(absl::string_view key) const;
+  static size_t HeldBytes(absl::string_view key, const Overlaid& held);
+  // Shows a change to every read; its stamp.
+  uint64_t Show(const std::string& key, absl::optional<std::string> value);
+  void OnDurable(PendingChange&& change);
+  absl::Status ApplyDurable(bool again);
+  void Applied(Ready& ready, size_t changes);
+  absl::Status DropNeedless();
+  bool Hold(const StateBatch& batch);
   void Settle();
   void Fail(absl::Status why);
   absl::StatusOr<DurableState*> Find(const absl::optional<StateKey>& key) const;
-  static size_t Cost(const Change& change);
 
   const StateBackendOptions options_;
   StateStore& store_;
@@ -221,14 +265,22 @@ class StateBackend {
   absl::flat_hash_map<uint16_t, DurableState*> states_;
   std::unique_ptr<Table> table_;
 
-  absl::btree_map<std::string, Overlaid> overlay_;
+  Overlay overlay_;
+  uint64_t last_stamp_ = 0;
   size_t overlay_bytes_ = 0;
+  size_t removal_bytes_ = 0;     // of them, of removals
+  size_t charged_ = 0;           // of them, to options_.overlays
   std::deque<Pending> pending_;  // in the order of the writes
-  std::deque<Pending> durable_;  // acknowledged; the store has not taken them yet
   uint64_t last_write_ = 0;
+  Ready ready_puts_;
+  Ready ready_removals_;
+  size_t puts_at_once_ = kApplyChanges;  // fewer, as long as the store is near its bound
+  uint64_t needed_ = 0;                  // removals up to this stamp are of keys that the store has
   StateBatch batch_;
+  bool puts_refused_ = false;
   bool store_refused_ = false;
   bool overlay_refused_ = false;
+  bool removal_refused_ = false;
   bool account_refused_ = false;
   absl::AnyInvocable<void()> room_;
   StateRange expiries_;

@@ -1,6 +1,7 @@
 #include "core/state/rocksdb_store.h"
 
 #include <rocksdb/cache.h>
+#include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
 #include <rocksdb/filter_policy.h>
@@ -14,10 +15,12 @@
 #include <rocksdb/write_buffer_manager.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -33,6 +36,8 @@ namespace {
 
 // How many bytes are written between two looks at the size of the store.
 constexpr uint64_t kSizeCheckBytes = 1 << 20;
+// A store at its bound is compacted when so large a part of its keys was written since it was last.
+constexpr uint64_t kCompactionPart = 8;
 constexpr size_t kMemtableBytes = 16 << 20;
 // Small, for each store has at least one from its first write on.
 constexpr size_t kArenaBlockBytes = 256 << 10;
@@ -81,6 +86,8 @@ class Shared final : public RocksdbShared {
 
   uint64_t memory_bytes() const override { return cache_->GetUsage(); }
   const rocksdb::Options& options() const { return options_; }
+  // Whether a store is being compacted as a whole.
+  std::atomic<bool>& compacting() { return compacting_; }
   // Memtables have taken the blocks' half too: flushes cannot follow the writes.
   bool flushes_behind() const {
     return memtables_->memory_usage() >= 2 * memtables_->buffer_size();
@@ -90,6 +97,7 @@ class Shared final : public RocksdbShared {
   const std::shared_ptr<rocksdb::Cache> cache_;
   const std::shared_ptr<rocksdb::WriteBufferManager> memtables_;
   rocksdb::Options options_;
+  std::atomic<bool> compacting_{false};
 };
 
 rocksdb::Slice ToSlice(absl::string_view text) { return rocksdb::Slice(text.data(), text.size()); }
@@ -107,11 +115,55 @@ absl::Status ToStatus(absl::string_view what, const rocksdb::Status& status) {
   return absl::DataLossError(text);
 }
 
+// Compacts a store as a whole, on a thread of its own: what was deleted or replaced takes its room
+// on the disk until that was done, and a few small deletes of large values would never make RocksDB
+// do it. One at a time in the process; the work itself is done by the process's few threads.
+//
+// Threads: of its store.
+class WholeCompaction {
+ public:
+  // `running` is of all stores.
+  explicit WholeCompaction(std::atomic<bool>& running) : running_(running) {}
+  ~WholeCompaction() { POSTRIDER_CHECK(!thread_.joinable()); }
+
+  // False: one is running.
+  [[nodiscard]] bool Begin(rocksdb::DB& db) {
+    if (running_.exchange(true)) return false;
+    if (thread_.joinable()) thread_.join();  // it has ended
+    thread_ = std::thread([this, &db] {
+      rocksdb::CompactRangeOptions options;
+      options.exclusive_manual_compaction = false;
+      options.allow_write_stall = true;
+      options.canceled = &canceled_;
+      // What goes wrong shows where the store is written next.
+      db.CompactRange(options, nullptr, nullptr).PermitUncheckedError();
+      running_ = false;
+    });
+    return true;
+  }
+  // Gives up what runs. Before the database is closed, which takes no write afterwards.
+  void Stop(rocksdb::DB& db) {
+    if (!thread_.joinable()) return;
+    canceled_ = true;
+    rocksdb::CancelAllBackgroundWork(&db, false);
+    thread_.join();
+    canceled_ = false;
+  }
+
+ private:
+  std::atomic<bool>& running_;
+  std::atomic<bool> canceled_{false};
+  std::thread thread_;
+};
+
 class RocksdbStore final : public StateStore {
  public:
   RocksdbStore(Shared& shared, const RocksdbStoreOptions& options,
                std::unique_ptr<internal::StateDirectory> directory)
-      : shared_(shared), options_(options), directory_(std::move(directory)) {
+      : shared_(shared),
+        options_(options),
+        directory_(std::move(directory)),
+        compaction_(shared.compacting()) {
     write_options_.disableWAL = true;
     write_options_.no_slowdown = true;
   }
@@ -138,6 +190,7 @@ class RocksdbStore final : public StateStore {
     if (full_ && batch.put_bytes() > 0) {
       LookAtSize();
       if (full_) {
+        Compact();
         return absl::ResourceExhaustedError(absl::StrCat(
             "state: the RocksDB store is at its bound of ", options_.bytes_max, " bytes"));
       }
@@ -160,6 +213,7 @@ class RocksdbStore final : public StateStore {
           const std::string end = PrefixEnd(key);
           POSTRIDER_CHECK(!end.empty());
           status = write_batch_.DeleteRange(ToSlice(key), rocksdb::Slice(end));
+          prefix_deleted_ = true;
           break;
         }
       }
@@ -167,6 +221,7 @@ class RocksdbStore final : public StateStore {
     if (status.ok()) status = db_->Write(write_options_, &write_batch_);
     if (!status.ok()) return ToStatus("write", status);
     written_since_look_ += batch.bytes();
+    written_since_compaction_ += batch.size();
     if (written_since_look_ >= std::min(kSizeCheckBytes, options_.bytes_max / 4)) LookAtSize();
     return absl::OkStatus();
   }
@@ -242,9 +297,12 @@ class RocksdbStore final : public StateStore {
     return absl::DataLossError(absl::StrCat("state: ", what, ": ", status.ToString()));
   }
   void Close() {
+    if (db_ != nullptr) compaction_.Stop(*db_);
     db_.reset();
     full_ = false;
     written_since_look_ = 0;
+    written_since_compaction_ = 0;
+    prefix_deleted_ = false;
   }
   uint64_t Property(const std::string& name) const {
     uint64_t value = 0;
@@ -257,14 +315,29 @@ class RocksdbStore final : public StateStore {
             options_.bytes_max;
   }
 
+  // At the bound: much of what counts may have been deleted.
+  void Compact() {
+    if (!prefix_deleted_ &&
+        written_since_compaction_ <=
+            Property(rocksdb::DB::Properties::kEstimateNumKeys) / kCompactionPart) {
+      return;
+    }
+    if (!compaction_.Begin(*db_)) return;
+    written_since_compaction_ = 0;
+    prefix_deleted_ = false;
+  }
+
   Shared& shared_;
   const RocksdbStoreOptions options_;
   const std::unique_ptr<internal::StateDirectory> directory_;
   std::unique_ptr<rocksdb::DB> db_;
+  WholeCompaction compaction_;
   rocksdb::WriteOptions write_options_;
   rocksdb::ReadOptions read_options_;
   rocksdb::WriteBatch write_batch_;
   uint64_t written_since_look_ = 0;
+  uint64_t written_since_compaction_ = 0;  // keys
+  bool prefix_deleted_ = false;
   bool full_ = false;
   mutable uint64_t tombstones_skipped_ = 0;
 };

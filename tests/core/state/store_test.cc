@@ -1,20 +1,26 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <sys/mount.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/random.h"
 #include "core/state/heap_store.h"
+#include "core/state/lazy_store.h"
 #include "core/state/rocksdb_store.h"
 #include "tests/contract/state_store_contract.h"
 #include "tests/support/status_matchers.h"
@@ -61,8 +67,22 @@ class RocksdbEnvironment final : public StateStoreContractEnvironment {
   int made_ = 0;
 };
 
+class LazyEnvironment final : public StateStoreContractEnvironment {
+ public:
+  std::unique_ptr<StateStore> Make(uint64_t bytes_max) override {
+    return MakeLazyStore([bytes_max]() -> absl::StatusOr<std::unique_ptr<StateStore>> {
+      HeapStoreOptions options;
+      options.bytes_max = bytes_max;
+      return MakeHeapStore(options);
+    });
+  }
+};
+
 INSTANTIATE_TEST_SUITE_P(Heap, StateStoreContract, testing::Values(StateStoreContractFactory([] {
                            return std::make_unique<HeapEnvironment>();
+                         })));
+INSTANTIATE_TEST_SUITE_P(Lazy, StateStoreContract, testing::Values(StateStoreContractFactory([] {
+                           return std::make_unique<LazyEnvironment>();
                          })));
 INSTANTIATE_TEST_SUITE_P(Rocksdb, StateStoreContract, testing::Values(StateStoreContractFactory([] {
                            return std::make_unique<RocksdbEnvironment>();
@@ -165,6 +185,107 @@ TEST_F(RocksdbStoreTest, KeepsTheMemoryOfManyStoresWithinOneBudget) {
   uint64_t on_disk = 0;
   for (const auto& store : stores) on_disk += store->figures().disk_bytes;
   EXPECT_GT(on_disk, 0u);
+}
+
+// A disk of its own, of so many bytes.
+class SmallDisk {
+ public:
+  explicit SmallDisk(const std::string& path) : path_(path) {
+    std::filesystem::create_directory(path);
+    mounted_ = mount("tmpfs", path_.c_str(), "tmpfs", 0, "size=6m") == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) umount(path_.c_str());
+  }
+  bool mounted() const { return mounted_; }
+  bool Enlarge() const {
+    return mount("tmpfs", path_.c_str(), "tmpfs", MS_REMOUNT, "size=64m") == 0;
+  }
+
+ private:
+  const std::string path_;
+  bool mounted_ = false;
+};
+
+class FullDiskTest : public RocksdbStoreTest {
+ protected:
+  void SetUp() override {
+    if (!disk_.mounted()) GTEST_SKIP() << "only root may make a small disk";
+    RocksdbSharedOptions shared_options;
+    shared_options.memory_bytes = 4 << 20;
+    shared_ = RocksdbShared::Create(shared_options);
+    RocksdbStoreOptions options;
+    options.directory = parent_.path() + "/disk/kg-0";
+    auto store = OpenRocksdbStore(*shared_, options);
+    ASSERT_THAT(store, tests::IsOk());
+    store_ = *std::move(store);
+  }
+  static std::string Value(int i) {
+    Random random(static_cast<uint64_t>(i));
+    std::string value;
+    while (value.size() < 2'000) value.push_back(static_cast<char>(random.Below(256)));
+    return value;
+  }
+  absl::Status PutOne(int i) {
+    StateBatch batch;
+    batch.Put(absl::StrCat("k", i), Value(i));
+    return store_->Apply(batch);
+  }
+  // Puts written_.. until `done` is true of a put's status. Each but kResourceExhausted is taken.
+  bool PutUntil(const std::function<bool(const absl::Status&)>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (std::chrono::steady_clock::now() < deadline) {
+      const absl::Status status = PutOne(written_);
+      if (status.ok()) {
+        ++written_;
+      } else {
+        EXPECT_THAT(status, tests::StatusIs(absl::StatusCode::kResourceExhausted));
+        std::this_thread::yield();
+      }
+      if (done(status)) return true;
+    }
+    return false;
+  }
+  void FillTheDisk() {
+    EXPECT_TRUE(PutUntil([](const absl::Status& status) {
+      return !status.ok() && status.message().find("No space left") != std::string::npos;
+    }));
+    EXPECT_GT(written_, 1'000);
+  }
+  void ExpectAll() {
+    for (int i = 0; i < written_; ++i) {
+      std::string value;
+      ASSERT_THAT(store_->Get(absl::StrCat("k", i), value), tests::IsOkAndHolds(true)) << i;
+      ASSERT_EQ(value, Value(i));
+    }
+    std::string value;
+    EXPECT_THAT(store_->Get(absl::StrCat("k", written_), value), tests::IsOkAndHolds(false));
+  }
+
+  SmallDisk disk_{parent_.path() + "/disk"};
+  std::unique_ptr<StateStore> store_;
+  int written_ = 0;
+};
+
+TEST_F(FullDiskTest, RefusesWritesServesReadsAndGoesOnWhenThereIsSpaceAgain) {
+  FillTheDisk();
+  ExpectAll();
+  ASSERT_TRUE(disk_.Enlarge());
+  const int before = written_;
+  EXPECT_TRUE(PutUntil([&](const absl::Status&) { return written_ >= before + 3'000; }));
+  ExpectAll();
+  store_.reset();
+}
+
+TEST_F(FullDiskTest, CanBeClearedAndClosed) {
+  FillTheDisk();
+  // A new one needs a little space, which the old one gives back.
+  ASSERT_THAT(store_->Clear(), tests::IsOk());
+  written_ = 0;
+  EXPECT_THAT(PutOne(0), tests::IsOk());
+  FillTheDisk();
+  store_.reset();
+  EXPECT_FALSE(std::filesystem::exists(parent_.path() + "/disk/kg-0/db"));
 }
 
 }  // namespace

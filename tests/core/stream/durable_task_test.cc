@@ -142,6 +142,7 @@ TEST_F(DurableTest, RestoresAFewTasksBesideAtATime) {
 }
 
 TEST_F(DurableTest, RestoreWaitsForAFullStoreAndGoesOnWhereItStood) {
+  options_.changelogs.back().overlay_bytes_max = 2'000;  // a few records
   for (int64_t i = 0; i < 10; ++i) WriteChangelog(beside0_, ParkedRecord(1, 1'000 + i));
   world_.takes = kTakesNothing;
   full_[beside0_] = true;
@@ -477,6 +478,7 @@ TEST_F(DurableTest, WhatIsInheritedIsHandedOn) {
 }
 
 TEST_F(DurableTest, TaskThatComesStraightBackKeepsItsFlightsItsEpochAndItsState) {
+  options_.changelogs.back().overlay_bytes_max = 100'000;
   for (int64_t i = 0; i < 3'000; ++i) WriteChangelog(beside0_, ParkedRecord(1, 1'000 + i));
   full_[beside0_] = true;  // the restore is not over
   Write(t0_, 1);
