@@ -126,7 +126,8 @@ InPlaceState::InPlaceState(StateBackend& backend, const Clock& clock, StateDescr
     : DurableState(descriptor.id, std::move(descriptor.name), versions),
       backend_(backend),
       clock_(clock),
-      ttl_(descriptor.ttl) {
+      ttl_(descriptor.ttl),
+      keys_(StatePrefix(id())) {
   POSTRIDER_CHECK(id() % 2 == 0);
   backend_.Register(*this);
 }
@@ -167,6 +168,7 @@ absl::StatusOr<absl::optional<InPlaceState::Found>> InPlaceState::Get(
 void InPlaceState::Include(absl::string_view key, absl::string_view identity) {
   const auto scanned = scanned_.find(key);
   if (scanned != scanned_.end()) scanned->second.Include(identity);
+  keys_.Include(identity);
 }
 
 bool InPlaceState::Write(ChangelogKind kind, absl::string_view key, absl::string_view sub_key,
@@ -241,6 +243,29 @@ absl::StatusOr<ScanEnd> InPlaceState::ForEach(absl::string_view key, absl::strin
       });
   RETURN_IF_ERROR(fault);
   if (empty && end.ok() && *end == ScanEnd::kRangeEnd) scanned_.erase(scanned);
+  return end;
+}
+
+absl::StatusOr<ScanEnd> InPlaceState::ForEachKey(
+    absl::string_view after, const ScanLimits& limits,
+    absl::FunctionRef<bool(absl::string_view key)> visit) {
+  std::string last(after);
+  bool any = !after.empty();
+  absl::Status fault;
+  absl::StatusOr<ScanEnd> end =
+      backend_.Scan(keys_, any ? PrefixEnd(StatePrefix(id(), after)) : std::string(), limits,
+                    [&](absl::string_view identity, absl::string_view) {
+                      absl::optional<StateKey> key = DecodeStateKey(identity);
+                      if (!key) {
+                        fault = Unreadable(name());
+                        return false;
+                      }
+                      if (any && key->key == last) return true;
+                      any = true;
+                      last = std::move(key->key);
+                      return visit(last);
+                    });
+  RETURN_IF_ERROR(fault);
   return end;
 }
 
@@ -340,9 +365,15 @@ absl::StatusOr<ListState::Pushed> ListState::Push(absl::string_view key, uint64_
   if (before) order = before->order;
   std::string payload =
       EncodeStatePayload(StatePayload{version, ExpiresMs(clock_, ttl_), order, value});
-  ASSIGN_OR_RETURN(const bool taken, Put(key, identity, Place{order, backend_.epoch(), value.size()},
-                                         before, std::move(payload), std::move(done)));
+  ASSIGN_OR_RETURN(const bool taken,
+                   Put(key, identity, Place{order, backend_.epoch(), value.size()}, before,
+                       std::move(payload), std::move(done)));
   return taken ? Pushed::kTaken : Pushed::kNoRoom;
+}
+
+absl::StatusOr<bool> ListState::Has(absl::string_view key, absl::string_view identity) const {
+  ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key, identity));
+  return place.has_value();
 }
 
 absl::StatusOr<int64_t> ListState::ExpiresMsOf(const std::string& queue_key) const {
@@ -385,9 +416,9 @@ absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view ide
 absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view identity,
                                        StateBackend::WriteDone done) {
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key, identity));
-  // While the log is being read there may be more of this identity in it than was met; and as long as
-  // not all that nothing needs was erased, a record of an earlier epoch may stand beside this one,
-  // which would be all that is left of it.
+  // While the log is being read there may be more of this identity in it than was met; and as long
+  // as not all that nothing needs was erased, a record of an earlier epoch may stand beside this
+  // one, which would be all that is left of it.
   const bool restoring = backend_.restoring() != nullptr;
   const bool exact = place && backend_.settled();
   ChangelogRecord record;

@@ -122,6 +122,12 @@ class InPlaceState : public DurableState {
   absl::StatusOr<ScanEnd> ForEach(absl::string_view key, absl::string_view from,
                                   const ScanLimits& limits, Visitor visit);
 
+  // The keys above `after` that have values, expired ones too, each once and in the order of their
+  // bytes. `limits` are of the values that are looked at; kLimit: go on after the last key that was
+  // shown (an empty `after`: from the start). The visitor makes no call on this state.
+  absl::StatusOr<ScanEnd> ForEachKey(absl::string_view after, const ScanLimits& limits,
+                                     absl::FunctionRef<bool(absl::string_view key)> visit);
+
   absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) override;
   absl::Status RestoreRemoved(const StateKey& key) override;
   absl::StatusOr<bool> Reassert(const StateKey& key) override;
@@ -147,6 +153,7 @@ class InPlaceState : public DurableState {
   const Clock& clock_;
   const std::chrono::milliseconds ttl_;
   absl::flat_hash_map<std::string, StateRange> scanned_;  // by key
+  StateRange keys_;                                       // all of it
 };
 
 // One value of T per key.
@@ -173,6 +180,11 @@ class ValueState {
   }
   [[nodiscard]] bool Clear(absl::string_view key, StateBackend::WriteDone done = {}) {
     return state_.Clear(key, {}, std::move(done));
+  }
+  // As InPlaceState::ForEachKey().
+  absl::StatusOr<ScanEnd> ForEachKey(absl::string_view after, const ScanLimits& limits,
+                                     absl::FunctionRef<bool(absl::string_view key)> visit) {
+    return state_.ForEachKey(after, limits, visit);
   }
 
  private:
@@ -221,6 +233,11 @@ class MapState {
     if (unreadable) return InPlaceState::Unreadable(state_.name());
     return end;
   }
+  // As InPlaceState::ForEachKey().
+  absl::StatusOr<ScanEnd> ForEachKey(absl::string_view after, const ScanLimits& limits,
+                                     absl::FunctionRef<bool(absl::string_view key)> visit) {
+    return state_.ForEachKey(after, limits, visit);
+  }
 
  private:
   const StateSerializer<T> serializer_;
@@ -253,6 +270,10 @@ class ListState final : public DurableState {
   // been met yet, and an earlier removal may not be durable yet. False: no room.
   [[nodiscard]] absl::StatusOr<bool> Remove(absl::string_view key, absl::string_view identity,
                                             StateBackend::WriteDone done = {});
+
+  // Whether there is such an entry, of whatever epoch and an expired one too. While the state is
+  // being restored it may not have been met yet.
+  absl::StatusOr<bool> Has(absl::string_view key, absl::string_view identity) const;
 
   struct Entry {
     uint64_t order = 0;

@@ -526,5 +526,63 @@ TEST(KeyedStateSimulation, GivesBackAPrefixThatHoldsEverythingDurable) {
   EXPECT_GT(crashes, 100u);
 }
 
+TEST_F(KeyedStateTest, FindsAnEntryByItsIdentityAlone) {
+  EXPECT_THAT(task_.list.Has("k", "a"), tests::IsOkAndHolds(false));
+  EXPECT_THAT(task_.list.Push("k", 1, "a", 1, "1"), tests::IsOkAndHolds(ListState::Pushed::kTaken));
+  EXPECT_THAT(task_.list.Has("k", "a"), tests::IsOkAndHolds(true));
+  EXPECT_THAT(task_.list.Has("k", "b"), tests::IsOkAndHolds(false));
+  EXPECT_THAT(task_.list.Has("l", "a"), tests::IsOkAndHolds(false));
+  changelog_.AnswerAll();
+  EXPECT_THAT(task_.list.Has("k", "a"), tests::IsOkAndHolds(true));
+  EXPECT_THAT(task_.list.Remove("k", "a"), tests::IsOkAndHolds(true));
+  EXPECT_THAT(task_.list.Has("k", "a"), tests::IsOkAndHolds(false));
+}
+
+TEST_F(KeyedStateTest, NamesEachKeyThatHasValuesOnceAFewAtATime) {
+  const std::vector<std::string> keys = {"", "a", std::string("a\0", 2), "b", "c\xff", "d"};
+  for (const std::string& key : keys) {
+    for (const char* sub_key : {"x", "y", "z"}) EXPECT_TRUE(task_.map.Put(key, sub_key, 1));
+    EXPECT_TRUE(task_.value.Put(key, 1));
+    if (key == "b") changelog_.AnswerAll();
+  }
+  // From a key that was shown on, over the next calls.
+  const auto all = [&](size_t values_max) {
+    std::vector<std::string> shown;
+    while (true) {
+      const size_t before = shown.size();
+      const auto end =
+          task_.map.ForEachKey(shown.empty() ? absl::string_view() : shown.back(),
+                               ScanLimits{values_max, 1 << 20}, [&](absl::string_view key) {
+                                 shown.emplace_back(key);
+                                 return true;
+                               });
+      EXPECT_THAT(end, tests::IsOk());
+      if (!end.ok() || *end == ScanEnd::kRangeEnd) return shown;
+      // The empty key cannot be gone on after.
+      if (shown.size() == before || shown.back().empty()) return shown;
+    }
+  };
+  EXPECT_EQ(all(1'000), keys);
+  EXPECT_EQ(all(4), keys);
+  for (const char* sub_key : {"x", "y", "z"}) {
+    EXPECT_TRUE(task_.map.Remove("", sub_key));
+    EXPECT_TRUE(task_.map.Remove("b", sub_key));
+  }
+  changelog_.AnswerAll();
+  const std::vector<std::string> left = {"a", std::string("a\0", 2), "c\xff", "d"};
+  EXPECT_EQ(all(1), left);
+  EXPECT_EQ(all(2), left);
+  EXPECT_TRUE(task_.map.Put("", "x", 1)) << "below where the first key was";
+  EXPECT_EQ(all(1'000).size(), left.size() + 1);
+  std::vector<std::string> values;
+  EXPECT_THAT(task_.value.ForEachKey("", ScanLimits{},
+                                     [&](absl::string_view key) {
+                                       values.emplace_back(key);
+                                       return values.size() < 3;
+                                     }),
+              tests::IsOkAndHolds(ScanEnd::kLimit));
+  EXPECT_EQ(values.size(), 3u);
+}
+
 }  // namespace
 }  // namespace postrider
