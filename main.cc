@@ -44,6 +44,7 @@
 #include "core/kafka/kafka_log.h"
 #include "core/postgres/url.h"
 #include "core/state/heap_store.h"
+#include "core/state/lazy_store.h"
 #include "core/state/process_directory.h"
 #include "core/state/rocksdb_store.h"
 #include "core/stream/control_follower.h"
@@ -444,7 +445,8 @@ class Service {
     RocksdbStoreOptions options;
     options.directory = absl::StrCat(state_dir_->path(), "/", tp.partition, ".", stores_opened_++);
     options.bytes_max = bytes_max;
-    return OpenRocksdbStore(*rocksdb_, options);
+    return MakeLazyStore(
+        [shared = rocksdb_.get(), options] { return OpenRocksdbStore(*shared, options); });
   }
 
   delivery::WorkerParts MakeWorkerParts() {
