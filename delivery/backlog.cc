@@ -70,6 +70,7 @@ void Backlog::Fail(absl::Status why) {
 void Backlog::OnRestored(size_t changelog) {
   if (changelog != kBacklogChangelog) return;
   restored_ = true;
+  inherited_ = entries_.size() > 0;
   Account();
 }
 
@@ -264,14 +265,21 @@ void Backlog::RemoveBatch(absl::string_view key, const IdBytes& batch) {
   Do([this, key = std::string(key), batch] { return batches_.Remove(key, DigestBytes(batch)); });
 }
 
-std::vector<Backlog::StoredBatch> Backlog::Batches(absl::string_view key) {
+std::vector<Backlog::StoredBatch> Backlog::Batches(absl::string_view key, std::string& from,
+                                                   size_t batches_max) {
   std::vector<StoredBatch> stored;
-  absl::StatusOr<ScanEnd> end = batches_.ForEach(
-      key, "", kUnlimited, [&](absl::string_view batch, const std::vector<BatchMember>& members) {
-        const absl::optional<IdBytes> batch_key = DigestOf(batch);
-        if (batch_key) stored.push_back(StoredBatch{*batch_key, members, {}});
-        return true;
-      });
+  const std::string first = std::exchange(from, {});
+  absl::StatusOr<ScanEnd> end =
+      batches_.ForEach(key, first, kUnlimited,
+                       [&](absl::string_view batch, const std::vector<BatchMember>& members) {
+                         if (stored.size() == batches_max) {
+                           from = std::string(batch);
+                           return false;
+                         }
+                         const absl::optional<IdBytes> batch_key = DigestOf(batch);
+                         if (batch_key) stored.push_back(StoredBatch{*batch_key, members, {}});
+                         return true;
+                       });
   if (!end.ok()) Fail(end.status());
   for (StoredBatch& batch : stored) {
     absl::StatusOr<absl::optional<BatchAttempts>> attempts =
@@ -283,6 +291,17 @@ std::vector<Backlog::StoredBatch> Backlog::Batches(absl::string_view key) {
     }
   }
   return stored;
+}
+
+absl::optional<std::vector<BatchMember>> Backlog::Members(absl::string_view key,
+                                                          const IdBytes& batch) {
+  absl::StatusOr<absl::optional<std::vector<BatchMember>>> members =
+      batches_.Get(key, DigestBytes(batch));
+  if (!members.ok()) {
+    Fail(members.status());
+    return absl::nullopt;
+  }
+  return std::move(*members).value_or(std::vector<BatchMember>());
 }
 
 std::vector<std::string> Backlog::Keys() const {

@@ -95,12 +95,19 @@ class Backlog {
     std::vector<BatchMember> members;
     absl::optional<BatchAttempts> attempts;
   };
-  std::vector<StoredBatch> Batches(absl::string_view key);
+  // Those of `key` from the batch `from` on (empty: the first), at most so many. `from` becomes
+  // where to go on, empty at the end.
+  std::vector<StoredBatch> Batches(absl::string_view key, std::string& from, size_t batches_max);
+  // The members of one; none when there is no such batch. No value: the state has failed.
+  absl::optional<std::vector<BatchMember>> Members(absl::string_view key, const IdBytes& batch);
 
   uint64_t size(absl::string_view key) const { return entries_.size(key); }
+  uint64_t bytes(absl::string_view key) const { return entries_.bytes(key); }
   uint64_t size() const { return entries_.size(); }
   // What waits in line for room.
   size_t deferred() const { return deferred_.size(); }
+  // Something was parked by predecessors.
+  bool inherited() const { return inherited_; }
   // The endpoints that have entries.
   std::vector<std::string> Keys() const;
 
@@ -120,6 +127,7 @@ class Backlog {
   MapState<BatchAttempts> attempts_;
   std::deque<Write> deferred_;
   bool restored_ = false;
+  bool inherited_ = false;
   uint64_t messages_ = 0;  // as the metrics have them
   uint64_t bytes_ = 0;
 };

@@ -55,6 +55,20 @@ Message MakeMessage(std::unique_ptr<MessageContent> content, uint64_t order,
   return message;
 }
 
+void DropParkedContents(Batch& batch) {
+  for (Message& message : batch.messages) {
+    if (!message.pending) message.content.reset();
+  }
+}
+
+size_t RoomToLoad(const Batch& batch) {
+  size_t bytes = batch.room_left_out;
+  for (const Message& message : batch.messages) {
+    if (message.content == nullptr) bytes += RoomOf(message);
+  }
+  return bytes;
+}
+
 IdBytes BatchKey(const std::vector<Message>& messages) {
   if (messages.size() == 1) return messages.front().digest;
   Sha256Hasher hasher;

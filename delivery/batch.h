@@ -12,6 +12,7 @@
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/id.h"
+#include "delivery/backlog_room.h"
 #include "delivery/message.h"
 #include "delivery/outcome.h"
 #include "subscriptions/dispatch/dispatch_record.h"
@@ -24,6 +25,7 @@ struct MessageContent {
   subscriptions::DispatchRecord record;  // without its data
   size_t data_bytes = 0;                 // the data are the last ones of `encoded`
   std::string message_id;
+  BacklogRoom::Hold room;  // of one that was read back
 
   absl::string_view data() const {
     return absl::string_view(encoded).substr(encoded.size() - data_bytes);
@@ -66,12 +68,30 @@ struct Batch {
   MonotonicTime first_try;
   Outcome last;
   bool recorded = false;  // the backlog knows its composition and its attempts
+  // Of one that waits without its members, for want of memory: they stand in its record.
+  size_t members_left_out = 0;
+  size_t room_left_out = 0;  // what reading them back will take
 
   void Add(Message message) {
     bytes += message.body_bytes;
     messages.push_back(std::move(message));
   }
+  size_t size() const { return messages.size() + members_left_out; }
 };
+// What one message that is read back takes: its record, and its place in the batch and the sets.
+// Later, what its part of the request takes.
+inline constexpr size_t kMessageOverheadBytes = 512;
+inline size_t RoomOf(const Message& message) { return message.bytes + kMessageOverheadBytes; }
+// What is parked is read back when it is needed.
+void DropParkedContents(Batch& batch);
+// What reading back those takes that have no content.
+size_t RoomToLoad(const Batch& batch);
+// What a batch that waits for its next try takes, its members apart.
+inline constexpr size_t kWaitingBatchBytes = 300;
+inline constexpr size_t kWaitingMemberBytes = 110;
+inline size_t WaitingBytes(const Batch& batch) {
+  return kWaitingBatchBytes + kWaitingMemberBytes * batch.messages.size();
+}
 // The identity of one message, or a hash of those of several in their order.
 IdBytes BatchKey(const std::vector<Message>& messages);
 

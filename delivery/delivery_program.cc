@@ -18,6 +18,7 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
     : loop_(environment.loop),
       results_(environment.results),
       options_(options),
+      backlog_room_(options.backlog_room_bytes),
       sink_(std::move(sink)),
       keys_(keys),
       metrics_(metrics),
@@ -40,7 +41,39 @@ std::unique_ptr<KeyedProcessFunction> DeliveryProgram::CreateFunction(const Topi
   return function;
 }
 
+void DeliveryProgram::AwaitRoom(EndpointFunction* function, std::string key,
+                                BacklogRoom::Owner* owner, size_t bytes) {
+  room_lines_[owner->failing ? 1 : 0].push_back({function, std::move(key), owner, bytes});
+  // Those before it may all have their share.
+  room_given_ = backlog_room_.given() - 1;
+}
+
+// In the order of the lines: the first one that finds no room keeps what becomes free for itself,
+// but who has its share already keeps nobody waiting.
+void DeliveryProgram::GiveRoom() {
+  if (!RoomChanged()) return;
+  room_given_ = backlog_room_.given();
+  for (std::deque<AwaitsRoom>& line : room_lines_) {
+    size_t round = line.size();
+    while (round-- > 0) {
+      AwaitsRoom first = std::move(line.front());
+      if (!backlog_room_.InShare(*first.owner, first.bytes)) {
+        line.pop_front();
+        line.push_back(std::move(first));
+        continue;
+      }
+      if (!backlog_room_.HasRoom(*first.owner, first.bytes)) {
+        line.front() = std::move(first);
+        break;
+      }
+      line.pop_front();
+      first.function->OnBacklogRoom(first.key, backlog_room_.TakeAnyway(*first.owner, first.bytes));
+    }
+  }
+}
+
 void DeliveryProgram::OnTurnEnd() {
+  GiveRoom();
   // One round at most: who is put back in line meanwhile waits for the next turn.
   size_t round = line_.size();
   while (round-- > 0 && sink_->CanSend()) {
@@ -48,8 +81,9 @@ void DeliveryProgram::OnTurnEnd() {
     line_.pop_front();
     function->SendNext(key);
   }
+  const bool room = RoomChanged() && !(room_lines_[0].empty() && room_lines_[1].empty());
   // What is left over for lack of a round, not of room, goes on in the next turn at once.
-  if (!line_.empty() && sink_->CanSend()) {
+  if (room || (!line_.empty() && sink_->CanSend())) {
     EventLoop::Callback again = [] {};
     static_cast<void>(loop_.Post(std::move(again)));
   }
@@ -83,6 +117,12 @@ void DeliveryProgram::Forget(EndpointFunction* function) {
   line_.erase(std::remove_if(line_.begin(), line_.end(),
                              [function](const auto& entry) { return entry.first == function; }),
               line_.end());
+  for (std::deque<AwaitsRoom>& line : room_lines_) {
+    line.erase(
+        std::remove_if(line.begin(), line.end(),
+                       [function](const AwaitsRoom& one) { return one.function == function; }),
+        line.end());
+  }
 }
 
 void DeliveryProgram::TakeOver(uint64_t flight, MovedFlight moved) {

@@ -17,6 +17,7 @@
 #include "core/stream/function.h"
 #include "core/stream/operation.h"
 #include "core/stream/record.h"
+#include "delivery/backlog_room.h"
 #include "delivery/delivery_metrics.h"
 #include "delivery/flight_result.h"
 #include "subscriptions/registry/snapshot.h"
@@ -32,6 +33,10 @@ struct DeliveryOptions {
   bool durable_backlog = false;
   // Messages of an endpoint that pend beyond this (never less than a batch) go to its backlog.
   size_t endpoint_share_bytes = 2 << 20;
+  // Of one shard: what is read back from the backlog, see BacklogRoom; and what batches that wait
+  // for their next try take, beyond which the members of a batch stay in the backlog too.
+  size_t backlog_room_bytes = 32 << 20;
+  size_t waiting_bytes_max = 32 << 20;
   // What pends for longer is parked; an attempt that is older hangs.
   Duration park_after = std::chrono::seconds(5);
   // At the shard's bounds what pends for longer is parked.
@@ -60,7 +65,8 @@ struct MovedFlight {
 // the ownership of their key group.
 //
 // Threads: the shard's.
-// Bounds:  the line holds each endpoint once; requests are bounded by the sink.
+// Bounds:  the lines hold each endpoint once; requests are bounded by the sink, what is read back
+//          from the backlog by options().backlog_room_bytes.
 class DeliveryProgram final : public ShardProgram {
  public:
   // `keys` and `metrics` outlive it.
@@ -89,6 +95,21 @@ class DeliveryProgram final : public ShardProgram {
   // Puts an endpoint at the end of the line; the function sees to it that it stands there once.
   void Enqueue(EndpointFunction* function, std::string key);
   void Forget(EndpointFunction* function);
+  // The memory for what is read back from the backlog. Who finds none there, or others in line,
+  // joins the line once; OnBacklogRoom() of the function follows, with what it asked for.
+  BacklogRoom& backlog_room() { return backlog_room_; }
+  bool AnyAwaitsRoom(const BacklogRoom::Owner& owner) const {
+    return !room_lines_[owner.failing ? 1 : 0].empty();
+  }
+  void AwaitRoom(EndpointFunction* function, std::string key, BacklogRoom::Owner* owner,
+                 size_t bytes);
+  // What batches that wait for their next try take in all.
+  size_t waiting_bytes() const { return waiting_bytes_; }
+  bool WaitingFits(size_t bytes) const {
+    return waiting_bytes_ + bytes <= options_.waiting_bytes_max;
+  }
+  void AddWaiting(size_t bytes) { waiting_bytes_ += bytes; }
+  void TakeWaiting(size_t bytes) { waiting_bytes_ -= bytes; }
   // Names a request over all functions of the shard.
   uint64_t NextFlight() { return next_flight_++; }
   // The key group of a request has moved; OnMovedResult() will be told of its end.
@@ -99,9 +120,22 @@ class DeliveryProgram final : public ShardProgram {
   size_t in_flight() const override { return moved_.size(); }
 
  private:
+  struct AwaitsRoom {
+    EndpointFunction* function;
+    std::string key;
+    BacklogRoom::Owner* owner;  // there as long as it stands in line
+    size_t bytes;
+  };
+  void GiveRoom();
+  bool RoomChanged() const { return room_given_ != backlog_room_.given(); }
+
   EventLoop& loop_;
   ResultSink& results_;
   DeliveryOptions options_;
+  BacklogRoom backlog_room_;
+  std::deque<AwaitsRoom> room_lines_[2];  // of endpoints that do not fail, and that do
+  size_t room_given_ = 0;                 // as it was when the lines were looked at last
+  size_t waiting_bytes_ = 0;
   std::unique_ptr<HttpSink> sink_;
   const KeyRing& keys_;
   DeliveryMetrics& metrics_;

@@ -148,6 +148,14 @@ void EndpointFunction::Reject(const LogRecord& record) {
   Emit(std::move(output));
 }
 
+// Whether a record that was read is in the backlog already. As long as records may come again that
+// a predecessor had parked, a claim alone says nothing: its batches also name what was never
+// parked.
+bool EndpointFunction::IsEntry(const EndpointState& state, uint64_t order, const IdBytes& digest) {
+  if (!caught_up_ && backlog_->inherited()) return backlog_->Has(state.key, order, digest);
+  return state.claimed.contains(digest);
+}
+
 void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   at_partition_end_ = false;
   absl::StatusOr<std::unique_ptr<MessageContent>> content = MakeMessageContent(record.value);
@@ -169,8 +177,7 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
     // Parked by a predecessor whose commit did not say so? While the backlog is being restored that
     // cannot be known.
     listed = !backlog_->restored();
-    if (!listed && (state.claimed.contains(digest) ||
-                    (!caught_up_ && backlog_->Has(state.key, order, digest)))) {
+    if (!listed && IsEntry(state, order, digest)) {
       program_.metrics().duplicates_dropped.Increment();
       const int64_t offset = record.offset;
       return backlog_->WhenDurable([this, offset] { ctx_->Complete(offset); });
@@ -216,7 +223,8 @@ void EndpointFunction::Add(EndpointState& state, Message message) {
       state.open.bytes >= static_cast<size_t>(state.bytes_max)) {
     CloseOpen(state);
   } else if (state.open_long) {
-    static_cast<void>(Park(state, state.open.messages.back(), ParkReason::kLongWait));
+    Message& last = state.open.messages.back();
+    if (Park(state, last, ParkReason::kLongWait)) last.content.reset();
   }
 }
 
@@ -257,6 +265,7 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
   if (tag == kSweepTimer) return Sweep();
   if (tag == kAgeTimer) return ParkOld();
   if (tag == kInheritedTimer) return EndInherited();
+  if (tag == kRebuildTimer) return Rebuild();
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return;
   if (tag == kBatchTimer && !state->open.messages.empty()) {
@@ -308,10 +317,13 @@ void EndpointFunction::Sweep() {
     if (backlog_ != nullptr) {
       if (backlog_->size(key) > 0) return;
       // Left over by a predecessor that removed its last entry and was replaced.
-      if (state.flag == Backlog::Flag::kSet && backlog_->restored()) {
-        for (const Backlog::StoredBatch& batch : backlog_->Batches(key)) {
+      if (state.flag == Backlog::Flag::kSet && IsRestored(state)) {
+        constexpr size_t kBatchesMax = 100;
+        std::string from;
+        for (const Backlog::StoredBatch& batch : backlog_->Batches(key, from, kBatchesMax)) {
           backlog_->RemoveBatch(key, batch.key);
         }
+        if (!from.empty()) return;  // the next time
         ClearFlagWhenEmpty(state);
       }
     }

@@ -20,6 +20,7 @@
 #include "core/stream/operation.h"
 #include "core/stream/recent_identities.h"
 #include "delivery/backlog.h"
+#include "delivery/backlog_room.h"
 #include "delivery/batch.h"
 #include "delivery/delivery_metrics.h"
 #include "delivery/endpoint_state.h"
@@ -55,8 +56,9 @@ struct MovedFlight;
 // endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
-// a batch and what is in flight beside, and about 100 bytes for each message of a batch that waits
-// for its retry. An endpoint without any message is forgotten after a while.
+// a batch and what is in flight beside; what is read back from the backlog and the members of
+// batches that wait for their retry are bounded over all endpoints of the shard (DeliveryProgram).
+// An endpoint without any message is forgotten after a while.
 class EndpointFunction final : public KeyedProcessFunction {
  public:
   // `program` outlives it.
@@ -84,6 +86,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   void SendNext(const std::string& key);
   void OnSnapshot();
   void OnDraining();
+  // There is the room that was asked for; what is not used at once is given back.
+  void OnBacklogRoom(const std::string& key, BacklogRoom::Hold room);
 
   // Endpoints that it remembers, those whose late batch waits for the partition's end, and the
   // operations of predecessors that it waits for.
@@ -109,12 +113,13 @@ class EndpointFunction final : public KeyedProcessFunction {
   struct Output {
     AppendRecord record;
     Ending ending;
+    BacklogRoom::Hold room;
   };
   // What a predecessor had in flight: the messages that it names are held until its result.
   struct Inherited {
     Operation operation;
     MonotonicTime deadline;
-    std::vector<Message> held;
+    Batch held;
   };
   struct KeptResult {
     std::string key;
@@ -130,6 +135,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   static void Cut(const EndpointState& state, std::deque<Batch>& batches);
   void CutUntried(EndpointState& state);
   void Reject(const LogRecord& record);
+  bool IsEntry(const EndpointState& state, uint64_t order, const IdBytes& digest);
   void Add(EndpointState& state, Message message);
   void CloseOpen(EndpointState& state);
   void StartOpen(EndpointState& state, const Message& first);
@@ -139,7 +145,9 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool Sendable(const EndpointState& state) const;
   bool OpenMayGo(const EndpointState& state) const;
   bool MayTakeFresh(const EndpointState& state) const;
+  bool FreshMayGo(const EndpointState& state) const;
   bool BacklogMayGo(const EndpointState& state) const;
+  bool HasRoom(EndpointState& state, size_t bytes);
   void Schedule(EndpointState& state);
   absl::optional<Batch> TakeNext(EndpointState& state);
   void Send(EndpointState& state, Batch batch);
@@ -158,8 +166,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   void Wait(EndpointState& state, MonotonicTime due, Batch batch);
   Batch TakeWaiting(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator place);
   void GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason);
-  void GiveUp(EndpointState& state, const Message& message, dlq::DeadReason reason,
-              const Batch& batch, std::shared_ptr<Ending::Group> group);
+  void GiveUp(EndpointState& state, Message& message, dlq::DeadReason reason, const Batch& batch,
+              std::shared_ptr<Ending::Group> group);
   void Refuse(EndpointState& state, const Message& message, dlq::RefusalReason reason,
               std::shared_ptr<Ending::Group> group);
   static std::shared_ptr<Ending::Group> GroupOf(const Batch& batch);
@@ -189,9 +197,19 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool HasListed(const EndpointState& state) const;
   void DrainBacklog(EndpointState& state);
   bool Load(EndpointState& state, Batch& batch);
+  void Undrain(EndpointState& state, const Batch& batch);
+  void LetGo(EndpointState& state);
+  void LeaveOutMembers(EndpointState& state, Batch& batch);
+  bool ReadMembers(EndpointState& state, Batch& batch);
+  void AddMembers(EndpointState& state, const std::vector<BatchMember>& members, Batch& batch);
+  BacklogRoom::Hold TakeRoom(EndpointState& state, size_t bytes);
   void RejectEntry(EndpointState& state, Backlog::Damaged entry);
-  bool ResolveListed(EndpointState& state, std::vector<Message>& messages);
-  void RestoreBatches(EndpointState& state);
+  size_t ResolveListed(EndpointState& state, std::vector<Message>& messages);
+  void ResolveAll(EndpointState& state);
+  void Rebuild();
+  bool RestoreBatches(EndpointState& state, std::string& from, size_t batches_max);
+  // Whether the backlog is there as a whole, and this endpoint's batches in memory.
+  bool IsRestored(const EndpointState& state) const;
   void ClearFlagWhenEmpty(EndpointState& state);
   void OnFlagged(const std::string& key);
   void RemoveEntry(EndpointState& state, const IdBytes& digest);
@@ -205,7 +223,9 @@ class EndpointFunction final : public KeyedProcessFunction {
   // endpoint_handover.cc
   void RecordFlights();
   bool Hold(EndpointState& state, Message& message);
-  std::vector<Message> TakeHeld(const IdBytes& id);
+  Batch TakeHeld(const IdBytes& id);
+  void ParkHeld(Inherited& inherited, ParkReason reason);
+  void ParkHeldOlderThan(Duration age, ParkReason reason);
   void SetInheritedTimer();
   void EndInherited();
   void SettleEarlyResults();
@@ -229,6 +249,10 @@ class EndpointFunction final : public KeyedProcessFunction {
   std::vector<std::pair<OperationResult, FlightResult>> early_results_;
   std::vector<KeptResult> kept_;
   uint64_t contents_read_ = 0;  // of the snapshot whose settings were read last
+  // Endpoints whose batches are to be read from the backlog; of the first one, where to go on.
+  std::deque<std::string> rebuild_;
+  absl::flat_hash_set<std::string> rebuilding_;  // the same
+  std::string rebuild_from_;
   bool sweeping_ = false;
   bool at_partition_end_ = false;
   bool caught_up_ = false;  // the partition's end was seen: no record comes again

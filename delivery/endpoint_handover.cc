@@ -20,6 +20,11 @@ constexpr std::chrono::minutes kDeadlineMax{2};
 // Results that wait for the backlog's restore; the batches of those beyond are tried again.
 constexpr size_t kEarlyResultsMax = 10'000;
 
+bool AnyPending(const Batch& batch) {
+  return std::any_of(batch.messages.begin(), batch.messages.end(),
+                     [](const Message& message) { return message.pending; });
+}
+
 std::vector<int64_t> PendingOffsets(const Batch& batch) {
   std::vector<int64_t> offsets;
   for (const Message& message : batch.messages) {
@@ -139,6 +144,8 @@ void EndpointFunction::Close(TaskContext&, CloseReason reason) {
       program_.metrics().requests_in_flight.Add(-1);
     }
     if (state.awaits_snapshot) program_.metrics().waiting_for_snapshot.Add(-1);
+    for (const auto& [due, batch] : state.waiting) program_.TakeWaiting(WaitingBytes(batch));
+    state.waiting.clear();
     state.flights.clear();
   });
   flights_ = 0;
@@ -180,11 +187,40 @@ bool EndpointFunction::Hold(EndpointState& state, Message& message) {
   if (inherited.operation.key != state.key) return false;
   state.pending_bytes += message.bytes;
   state.last_used = ctx_->clock().Now();
-  inherited.held.push_back(std::move(message));
+  inherited.held.Add(std::move(message));
   return true;
 }
 
-std::vector<Message> EndpointFunction::TakeHeld(const IdBytes& id) {
+// Held messages that let the watermark wait, or fill the shard, become entries of the backlog, and
+// what is in flight a batch there, as its owner would have left it. They are held on.
+void EndpointFunction::ParkHeld(Inherited& inherited, ParkReason reason) {
+  EndpointState* state = endpoints_.Get(inherited.operation.key);
+  Batch& held = inherited.held;
+  if (state == nullptr || backlog_ == nullptr || !IsRestored(*state) || !AnyPending(held)) return;
+  // A part of it was parked by its owner: that is the batch.
+  const auto parked = std::find_if(state->waiting.begin(), state->waiting.end(), [&](auto& one) {
+    return one.second.key == inherited.operation.id;
+  });
+  if (parked != state->waiting.end()) return;
+  held.key = inherited.operation.id;
+  held.tries = 1;
+  held.first_try = ctx_->clock().Now();
+  held.recorded = false;
+  static_cast<void>(ParkBatch(*state, held, reason, inherited.deadline));
+  DropParkedContents(held);
+}
+
+void EndpointFunction::ParkHeldOlderThan(Duration age, ParkReason reason) {
+  const MonotonicTime now = ctx_->clock().Now();
+  for (auto& [id, inherited] : inherited_) {
+    const std::vector<Message>& held = inherited.held.messages;
+    const auto pending = std::find_if(held.begin(), held.end(),
+                                      [](const Message& message) { return message.pending; });
+    if (pending != held.end() && now - pending->arrived >= age) ParkHeld(inherited, reason);
+  }
+}
+
+Batch EndpointFunction::TakeHeld(const IdBytes& id) {
   auto found = inherited_.extract(id);
   if (found.empty()) return {};
   for (const int64_t offset : found.mapped().operation.offsets) held_offsets_.erase(offset);
@@ -200,10 +236,9 @@ void EndpointFunction::EndInherited() {
     if (inherited.deadline <= now) ended.emplace_back(id, inherited.operation.key);
   }
   for (const auto& [id, key] : ended) {
-    Batch batch;
-    for (Message& message : TakeHeld(id)) batch.Add(std::move(message));
+    Batch batch = TakeHeld(id);
     if (batch.messages.empty()) continue;
-    batch.key = BatchKey(batch.messages);
+    if (!batch.recorded) batch.key = BatchKey(batch.messages);
     batch.tries = 1;
     batch.first_try = now;
     EndpointState& state = StateOf(key);
@@ -236,18 +271,18 @@ void EndpointFunction::SettleEarlyResults() {
 // and the batch as it stands in the backlog.
 void EndpointFunction::SettleResult(const OperationResult& result, const FlightResult& flight) {
   EndpointState& state = StateOf(result.key);
-  Batch batch;
-  for (Message& message : TakeHeld(result.id)) batch.Add(std::move(message));
+  Batch batch = TakeHeld(result.id);
   const auto parked =
       std::find_if(state.waiting.begin(), state.waiting.end(),
                    [&result](const auto& waiting) { return waiting.second.key == result.id; });
   if (parked != state.waiting.end()) {
     Batch stored = TakeWaiting(state, parked);
+    static_cast<void>(ReadMembers(state, stored));
     for (Message& message : batch.messages) stored.Add(std::move(message));
     std::sort(stored.messages.begin(), stored.messages.end(),
               [](const Message& a, const Message& b) { return a.order < b.order; });
     batch = std::move(stored);
-  } else if (backlog_ != nullptr && flight.parked && !backlog_->restored() &&
+  } else if (backlog_ != nullptr && flight.parked && !IsRestored(state) &&
              state.flag != Backlog::Flag::kNone && early_results_.size() < kEarlyResultsMax) {
     early_results_.emplace_back(result, flight);
   }
@@ -298,12 +333,15 @@ void EndpointFunction::TakeNamed(EndpointState& state, const OperationResult& re
   for (auto it = state.waiting.begin(); it != state.waiting.end();) {
     const size_t before = it->second.messages.size();
     take(it->second);
-    state.waiting_messages -= before - it->second.messages.size();
-    if (!it->second.messages.empty()) {
+    const size_t taken = before - it->second.messages.size();
+    state.waiting_messages -= taken;
+    program_.TakeWaiting(kWaitingMemberBytes * taken);
+    if (taken == 0 || !it->second.messages.empty()) {
       ++it;
       continue;
     }
     if (it->second.recorded) backlog_->RemoveBatch(state.key, *it->second.key);
+    program_.TakeWaiting(kWaitingBatchBytes);
     it = state.waiting.erase(it);
   }
   if (backlog_ == nullptr || state.flag == Backlog::Flag::kNone) return;

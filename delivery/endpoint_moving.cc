@@ -88,9 +88,7 @@ void EndpointFunction::EndArrival(EndpointState& state) {
   batch.last.status = attempts.last_status;
   const MonotonicTime due = now + std::min<Duration>(Age(attempts.due, wall), kDueMax);
   static_cast<void>(ParkBatch(state, batch, ParkReason::kFailed, due));
-  for (Message& message : batch.messages) {
-    if (!message.pending) message.content.reset();
-  }
+  DropParkedContents(batch);
   Wait(state, due, std::move(batch));
   Schedule(state);
 }

@@ -21,12 +21,16 @@ constexpr int kFailuresInARow = 10;
 // What is read back at once for a streaming endpoint.
 constexpr size_t kDrainMessages = 64;
 constexpr size_t kDrainBytes = 256 << 10;
+constexpr size_t kDamagedMax = 64;
 // Claimed entries that one turn steps over on its way to those that are not.
 constexpr size_t kStepOverMax = 5'000;
 // A stored due time is a hint: no retry waits longer after a restart.
 constexpr std::chrono::hours kDueMax{24};
 // An answer may come in so long after its deadline.
 constexpr std::chrono::seconds kAnswerMargin{1};
+// Endpoints and batches of a restored backlog that one turn looks at.
+constexpr size_t kRebuildEndpointsMax = 200;
+constexpr size_t kRebuildBatchesMax = 200;
 
 uint8_t Bit(ParkReason reason) { return static_cast<uint8_t>(1 << static_cast<int>(reason)); }
 
@@ -37,13 +41,6 @@ bool AnyPending(const Batch& batch) {
 bool AnyListed(const Batch& batch) {
   return std::any_of(batch.messages.begin(), batch.messages.end(),
                      [](const Message& message) { return message.listed; });
-}
-
-// What is parked is read back when it is due.
-void DropContents(Batch& batch) {
-  for (Message& message : batch.messages) {
-    if (!message.pending) message.content.reset();
-  }
 }
 
 }  // namespace
@@ -160,7 +157,7 @@ bool EndpointFunction::ParkWaiting(EndpointState& state, ParkReason reason) {
   for (auto& [due, batch] : state.waiting) {
     if (batch.recorded && !AnyPending(batch)) continue;
     parked = ParkBatch(state, batch, reason, due);
-    DropContents(batch);
+    DropParkedContents(batch);
     if (!parked) break;
   }
   return parked;
@@ -173,7 +170,19 @@ void EndpointFunction::ParkAll(EndpointState& state, ParkReason reason) {
   bool parked = true;
   for (auto& [id, flight] : state.flights) {
     if (!parked || !AnyPending(flight.batch)) continue;
+    // From now on its request counts as the backlog's. Without room for that it pends until its
+    // answer is in, which is soon.
+    size_t bytes = 0;
+    for (const Message& message : flight.batch.messages) {
+      if (message.pending) bytes += RoomOf(message);
+    }
+    if (program_.draining()) {
+      flight.room.Merge(program_.backlog_room().TakeAnyway(state.room, bytes));
+    } else if (!program_.backlog_room().Take(state.room, bytes, flight.room)) {
+      continue;
+    }
     parked = ParkBatch(state, flight.batch, reason, FlightDeadline(flight));
+    DropParkedContents(flight.batch);
   }
   parked =
       parked && ParkWaiting(state, reason) && ParkReady(state, reason) && ParkOpen(state, reason);
@@ -268,6 +277,8 @@ void EndpointFunction::ParkOld() {
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
     if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
   });
+  ParkHeldOlderThan(program_.draining() ? Duration::zero() : program_.options().park_after,
+                    program_.draining() ? ParkReason::kRescale : ParkReason::kAge);
   if (sweeping_) ctx_->SetTimer(kFunctionKey, kAgeTimer, now + kAgeInterval);
 }
 
@@ -283,11 +294,17 @@ void EndpointFunction::OnPressure(TaskContext&) {
       ParkAll(state, ParkReason::kPressure);
     }
   });
+  ParkHeldOlderThan(program_.options().park_after_under_pressure, ParkReason::kPressure);
+}
+
+bool EndpointFunction::IsRestored(const EndpointState& state) const {
+  return backlog_->restored() && !rebuilding_.contains(state.key);
 }
 
 bool EndpointFunction::HasListed(const EndpointState& state) const {
   return backlog_ != nullptr && state.flag != Backlog::Flag::kNone && !state.drained_dry &&
-         backlog_->restored() && backlog_->size(state.key) > state.claimed.size();
+         IsRestored(state) &&
+         backlog_->size(state.key) > state.claimed.size() + state.members_left_out;
 }
 
 // Reads entries that are not in memory into `drained`: a batch, or some messages of a streaming
@@ -303,9 +320,28 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
   const size_t messages_max =
       state.streaming ? kDrainMessages : static_cast<size_t>(state.events_max);
   const size_t bytes_max = state.streaming ? kDrainBytes : static_cast<size_t>(state.bytes_max);
+
+  // Room for a batch of usual entries, as far as one endpoint may have it.
+  const size_t usual = backlog_->bytes(state.key) / backlog_->size(state.key) + 1;
+  const size_t likely = std::min(messages_max, bytes_max / usual + 1) + 1;
+  const size_t one = usual + kMessageOverheadBytes;
+  const size_t share = program_.backlog_room().share();
+  const size_t left = share - std::min(share, state.room.bytes - state.granted.bytes());
+  if (!HasRoom(state, std::max(one, std::min(likely * one / 4 * 5, left)))) return;
+  BacklogRoom::Hold room = std::move(state.granted);
+  // Those of batches that wait without their members.
+  absl::flat_hash_set<IdBytes> left_out;
+  if (state.members_left_out > 0) {
+    for (const auto& [due, batch] : state.waiting) {
+      if (batch.members_left_out == 0) continue;
+      const auto members = backlog_->Members(state.key, *batch.key);
+      if (!members) return;
+      for (const BatchMember& member : *members) left_out.insert(member.digest);
+    }
+  }
   const bool at_end = backlog_->Scan(
       state.key, from, [&](uint64_t order, const IdBytes& digest, absl::string_view encoded) {
-        if (state.claimed.contains(digest)) {
+        if (state.claimed.contains(digest) || left_out.contains(digest)) {
           state.drain_from = order + 1;
           return ++stepped_over < kStepOverMax;
         }
@@ -317,13 +353,19 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
         if (!content.ok()) {
           damaged.push_back(Backlog::Damaged{order, digest, std::string(encoded)});
           state.drain_from = order + 1;
-          return true;
+          return damaged.size() < kDamagedMax;
         }
         Message message = MakeMessage(*std::move(content), order, digest);
-        full = !found.empty() && bytes + message.body_bytes > bytes_max;
+        full = !found.empty() &&
+               (bytes + message.body_bytes > bytes_max || RoomOf(message) > room.bytes());
         if (full) return false;
         message.arrived = ctx_->clock().Now();
         message.listed = true;
+        message.content->room = room.Split(RoomOf(message));
+        const size_t missing = RoomOf(message) - message.content->room.bytes();
+        if (missing > 0) {
+          message.content->room.Merge(program_.backlog_room().TakeAnyway(state.room, missing));
+        }
         bytes += message.body_bytes;
         found.push_back(std::move(message));
         state.drain_from = order + 1;
@@ -372,6 +414,79 @@ void EndpointFunction::RejectEntry(EndpointState& state, Backlog::Damaged entry)
   Emit(std::move(output));
 }
 
+// They are read back again when they may be sent.
+void EndpointFunction::Undrain(EndpointState& state, const Batch& batch) {
+  for (const Message& message : batch.messages) {
+    state.claimed.erase(message.digest);
+    state.drain_from = std::min(state.drain_from, message.order);
+  }
+  state.drained_dry = false;
+}
+
+// Nothing can be sent for a while: what was read back leaves memory.
+void EndpointFunction::LetGo(EndpointState& state) {
+  if (state.room.bytes == 0) return;
+  for (Batch& batch : std::exchange(state.drained, {})) {
+    DropParkedContents(batch);
+    if (!batch.recorded && !AnyPending(batch)) {
+      Undrain(state, batch);
+    } else {
+      state.drained.push_back(std::move(batch));
+    }
+  }
+  for (Batch& batch : state.ready) DropParkedContents(batch);
+  DropParkedContents(state.open);
+}
+
+// Beyond what all batches that wait may take, a batch waits without its members.
+void EndpointFunction::LeaveOutMembers(EndpointState& state, Batch& batch) {
+  if (!batch.recorded || AnyPending(batch) || program_.WaitingFits(WaitingBytes(batch))) return;
+  batch.room_left_out = RoomToLoad(batch);
+  batch.members_left_out = batch.size();
+  for (const Message& message : batch.messages) state.claimed.erase(message.digest);
+  std::vector<Message>().swap(batch.messages);
+}
+
+void EndpointFunction::AddMembers(EndpointState& state, const std::vector<BatchMember>& members,
+                                  Batch& batch) {
+  for (const BatchMember& member : members) {
+    // One that is live was read again and goes its own way.
+    if (!state.claimed.insert(member.digest).second) continue;
+    Message message;
+    message.order = member.order;
+    message.digest = member.digest;
+    message.bytes = member.bytes;
+    message.arrived = ctx_->clock().Now();
+    message.listed = true;
+    batch.Add(std::move(message));
+  }
+}
+
+// False: nothing is left of the batch, or the state has failed.
+bool EndpointFunction::ReadMembers(EndpointState& state, Batch& batch) {
+  if (batch.members_left_out == 0) return true;
+  const absl::optional<std::vector<BatchMember>> members = backlog_->Members(state.key, *batch.key);
+  if (!members) {
+    Wait(state, ctx_->clock().Now() + std::chrono::seconds(1), std::move(batch));
+    return false;
+  }
+  batch.members_left_out = batch.room_left_out = 0;
+  AddMembers(state, *members, batch);
+  if (!batch.messages.empty()) return true;
+  backlog_->RemoveBatch(state.key, *batch.key);
+  ClearFlagWhenEmpty(state);
+  return false;
+}
+
+// Of what was asked for, else in excess.
+BacklogRoom::Hold EndpointFunction::TakeRoom(EndpointState& state, size_t bytes) {
+  BacklogRoom::Hold room = state.granted.Split(bytes);
+  if (room.bytes() < bytes) {
+    room.Merge(program_.backlog_room().TakeAnyway(state.room, bytes - room.bytes()));
+  }
+  return room;
+}
+
 // Reads back what was parked. False: nothing is left of the batch, or the state has failed.
 bool EndpointFunction::Load(EndpointState& state, Batch& batch) {
   std::vector<IdBytes> absent;
@@ -386,6 +501,10 @@ bool EndpointFunction::Load(EndpointState& state, Batch& batch) {
     return false;
   }
   program_.metrics().drained.Add(static_cast<double>(absent.size() - *missing));
+  for (Message& message : batch.messages) {
+    BacklogRoom::Hold& room = message.content->room;
+    if (!message.pending && room.bytes() == 0) room = TakeRoom(state, RoomOf(message));
+  }
   for (Backlog::Damaged& entry : damaged) RejectEntry(state, std::move(entry));
   if (*missing > damaged.size()) {
     // They have ended elsewhere, or stand at another place than they did: then they are drained.
@@ -415,60 +534,86 @@ void EndpointFunction::ClearFlagWhenEmpty(EndpointState& state) {
 
 // Messages that were read while nobody could say whether they are entries: those that are, are as
 // good as parked.
-bool EndpointFunction::ResolveListed(EndpointState& state, std::vector<Message>& messages) {
-  bool any = false;
+size_t EndpointFunction::ResolveListed(EndpointState& state, std::vector<Message>& messages) {
+  size_t bytes = 0;
   for (Message& message : messages) {
     if (!message.pending || !message.listed) continue;
     message.listed = backlog_->Has(state.key, message.order, message.digest);
     if (!message.listed) continue;
-    any = true;
+    bytes += RoomOf(message);
     message.pending = false;
+    message.content.reset();
     state.pending_bytes -= message.bytes;
     state.claimed.insert(message.digest);
     ctx_->Complete(static_cast<int64_t>(message.order));
   }
-  return any;
+  return bytes;
 }
 
+void EndpointFunction::ResolveAll(EndpointState& state) {
+  ResolveListed(state, state.open.messages);
+  ResolveListed(state, state.arriving.messages);
+  for (Batch& batch : state.ready) ResolveListed(state, batch.messages);
+  for (auto& [due, batch] : state.waiting) {
+    if (ResolveListed(state, batch.messages) > 0) static_cast<void>(Record(state, batch, due));
+  }
+  for (auto& [id, flight] : state.flights) {
+    const size_t bytes = ResolveListed(state, flight.batch.messages);
+    if (bytes == 0) continue;
+    flight.room.Merge(program_.backlog_room().TakeAnyway(state.room, bytes));
+    static_cast<void>(Record(state, flight.batch, FlightDeadline(flight)));
+  }
+}
+
+// All that predecessors had parked is known: what is in memory of it is settled now, and the
+// batches that wait are read turn by turn.
 void EndpointFunction::OnRestored(TaskContext&, size_t index) {
   if (backlog_ == nullptr) return;
   backlog_->OnRestored(index);
   if (index != kBacklogChangelog) return;
   for (auto& [id, inherited] : inherited_) {
     EndpointState* state = endpoints_.Get(inherited.operation.key);
-    if (state != nullptr) ResolveListed(*state, inherited.held);
+    if (state != nullptr) ResolveListed(*state, inherited.held.messages);
   }
-  for (const std::string& key : arriving_) {
-    EndpointState* state = endpoints_.Get(key);
-    if (state != nullptr) ResolveListed(*state, state->arriving.messages);
-  }
-  endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
+  endpoints_.ForEach([this](absl::string_view key, EndpointState& state) {
     if (state.flag == Backlog::Flag::kNone) return;
-    ResolveListed(state, state.open.messages);
-    for (Batch& batch : state.ready) ResolveListed(state, batch.messages);
-    for (auto& [due, batch] : state.waiting) {
-      if (ResolveListed(state, batch.messages)) static_cast<void>(Record(state, batch, due));
-    }
-    for (auto& [flight_id, flight] : state.flights) {
-      if (ResolveListed(state, flight.batch.messages)) {
-        static_cast<void>(Record(state, flight.batch, FlightDeadline(flight)));
-      }
-    }
-    if (backlog_->size(state.key) == 0) ClearFlagWhenEmpty(state);
+    ResolveAll(state);
+    if (backlog_->size(key) == 0) ClearFlagWhenEmpty(state);
   });
-  for (const std::string& key : backlog_->Keys()) {
-    EndpointState& state = StateOf(key);
+  for (std::string& key : backlog_->Keys()) {
+    rebuilding_.insert(key);
+    rebuild_.push_back(std::move(key));
+  }
+  Rebuild();
+}
+
+// Until its batches are known nothing of an endpoint is drained.
+void EndpointFunction::Rebuild() {
+  size_t endpoints_left = kRebuildEndpointsMax;
+  size_t batches_left = kRebuildBatchesMax;
+  while (!rebuild_.empty() && endpoints_left > 0 && batches_left > 0) {
+    EndpointState& state = StateOf(rebuild_.front());
+    --endpoints_left;
+    const size_t before = state.waiting.size();
+    const bool ended = RestoreBatches(state, rebuild_from_, batches_left);
+    batches_left -= std::min(batches_left, state.waiting.size() - before);
+    if (!ended) break;
     static_cast<void>(backlog_->EnsureFlag(state.key, state.flag));
     state.drain_from = 0;
-    RestoreBatches(state);
+    rebuilding_.erase(rebuild_.front());
+    rebuild_.pop_front();
     Schedule(state);
   }
-  SettleEarlyResults();
+  if (!rebuild_.empty()) {
+    ctx_->SetTimer(kFunctionKey, kRebuildTimer, ctx_->clock().Now());
+  } else {
+    SettleEarlyResults();
+  }
 }
 
 // Batches that a predecessor had tried wait for their next try; no message of theirs is drained
-// beside.
-void EndpointFunction::RestoreBatches(EndpointState& state) {
+// beside. Those from `from` on; false: there are more, from the new `from` on.
+bool EndpointFunction::RestoreBatches(EndpointState& state, std::string& from, size_t batches_max) {
   absl::flat_hash_set<IdBytes> known;
   const auto know = [&known](const Batch& batch) {
     if (batch.recorded) known.insert(*batch.key);
@@ -480,20 +625,10 @@ void EndpointFunction::RestoreBatches(EndpointState& state) {
 
   const MonotonicTime now = ctx_->clock().Now();
   const WallTime wall = ctx_->clock().Wall();
-  for (const Backlog::StoredBatch& stored : backlog_->Batches(state.key)) {
+  for (const Backlog::StoredBatch& stored : backlog_->Batches(state.key, from, batches_max)) {
     if (known.contains(stored.key)) continue;
     Batch batch;
-    for (const BatchMember& member : stored.members) {
-      // One that is live was read again and goes its own way.
-      if (!state.claimed.insert(member.digest).second) continue;
-      Message message;
-      message.order = member.order;
-      message.digest = member.digest;
-      message.bytes = member.bytes;
-      message.arrived = now;
-      message.listed = true;
-      batch.Add(std::move(message));
-    }
+    AddMembers(state, stored.members, batch);
     if (batch.messages.empty()) {
       backlog_->RemoveBatch(state.key, stored.key);
       continue;
@@ -511,6 +646,7 @@ void EndpointFunction::RestoreBatches(EndpointState& state) {
     if (inherited != inherited_.end()) due = std::max(due, inherited->second.deadline);
     Wait(state, due, std::move(batch));
   }
+  return from.empty();
 }
 
 }  // namespace postrider::delivery

@@ -26,6 +26,19 @@ constexpr size_t kWaitingBatchesMax = 10'000;
 constexpr size_t kWaitingMessagesMax = 100'000;
 constexpr size_t kWaitingBatchesMaxFailing = 100;
 constexpr size_t kWaitingMessagesMaxFailing = 2'000;
+// The same for those that fail while the shard has no more memory for what waits: a probe.
+constexpr size_t kWaitingBatchesMaxFull = 1;
+
+// What is fresh waits for no room, also beside others of its batch that were parked.
+size_t RoomNeeded(const Batch& batch) {
+  const bool fresh = std::any_of(batch.messages.begin(), batch.messages.end(),
+                                 [](const Message& message) { return message.pending; });
+  return fresh ? 0 : RoomToLoad(batch);
+}
+// Without room nothing is read back.
+bool Loadable(const EndpointState& state, const Batch& batch) {
+  return !state.awaits_room || RoomNeeded(batch) == 0;
+}
 
 Outcome MisconfiguredOutcome() {
   Outcome outcome;
@@ -47,13 +60,48 @@ bool EndpointFunction::OpenMayGo(const EndpointState& state) const {
 bool EndpointFunction::MayTakeFresh(const EndpointState& state) const {
   if (backlog_ == nullptr) return true;
   const bool failing = IsFailing(state);
-  return state.waiting.size() < (failing ? kWaitingBatchesMaxFailing : kWaitingBatchesMax) &&
+  const bool full = !program_.WaitingFits(kWaitingBatchBytes);
+  const size_t batches_max = failing ? (full ? kWaitingBatchesMaxFull : kWaitingBatchesMaxFailing)
+                                     : (full ? kWaitingBatchesMaxFailing : kWaitingBatchesMax);
+  return state.waiting.size() < batches_max &&
          state.waiting_messages < (failing ? kWaitingMessagesMaxFailing : kWaitingMessagesMax);
+}
+
+bool EndpointFunction::FreshMayGo(const EndpointState& state) const {
+  if (!state.ready.empty()) {
+    return !state.ready.front().recorded || Loadable(state, state.ready.front());
+  }
+  return OpenMayGo(state) && Loadable(state, state.open);
 }
 
 // A stop sends what is in memory, and leaves the backlog where it is.
 bool EndpointFunction::BacklogMayGo(const EndpointState& state) const {
-  return !state.drained.empty() || (!flushing_ && HasListed(state));
+  if (!state.drained.empty()) return Loadable(state, state.drained.front());
+  return !flushing_ && !state.awaits_room && HasListed(state);
+}
+
+// Whether there is memory for reading back so much; else the endpoint waits for it in line.
+bool EndpointFunction::HasRoom(EndpointState& state, size_t bytes) {
+  const size_t has = state.granted.bytes();
+  if (bytes <= has) return true;
+  if (state.awaits_room) return false;
+  if (!program_.AnyAwaitsRoom(state.room) &&
+      program_.backlog_room().Take(state.room, bytes - has, state.granted)) {
+    return true;
+  }
+  state.granted.Release();
+  state.awaits_room = true;
+  program_.AwaitRoom(this, state.key, &state.room, bytes);
+  return false;
+}
+
+void EndpointFunction::OnBacklogRoom(const std::string& key, BacklogRoom::Hold room) {
+  EndpointState* state = endpoints_.Get(key);
+  if (state == nullptr) return;
+  state->awaits_room = false;
+  state->granted.Merge(std::move(room));
+  Schedule(*state);
+  if (!state->in_line) state->granted.Release();
 }
 
 bool EndpointFunction::Sendable(const EndpointState& state) const {
@@ -61,9 +109,12 @@ bool EndpointFunction::Sendable(const EndpointState& state) const {
   if (state.awaits_snapshot || state.flights.size() >= state.window.size()) return false;
   const MonotonicTime now = ctx_->clock().Now();
   if (now < state.hold_until) return false;
-  if (!state.waiting.empty() && state.waiting.begin()->first <= now) return true;
+  if (!state.waiting.empty() && state.waiting.begin()->first <= now &&
+      Loadable(state, state.waiting.begin()->second)) {
+    return true;
+  }
   if (!MayTakeFresh(state)) return false;
-  return !state.ready.empty() || OpenMayGo(state) || BacklogMayGo(state);
+  return FreshMayGo(state) || BacklogMayGo(state);
 }
 
 // Puts the endpoint in line when it can send, else sets the timer for when it may.
@@ -90,15 +141,16 @@ void EndpointFunction::Schedule(EndpointState& state) {
 
 absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
   const auto due = state.waiting.begin();
-  const bool retry_due = due != state.waiting.end() && due->first <= ctx_->clock().Now();
+  const bool retry_due = due != state.waiting.end() && due->first <= ctx_->clock().Now() &&
+                         Loadable(state, due->second);
   const bool may_take = MayTakeFresh(state);
-  const bool fresh = may_take && (!state.ready.empty() || OpenMayGo(state));
+  const bool fresh = may_take && FreshMayGo(state);
   const bool backlog = may_take && BacklogMayGo(state);
   if ((retry_due || backlog) && (!fresh || state.fresh_in_a_row >= kFreshInARowMax)) {
     state.fresh_in_a_row = 0;
-    if (retry_due) return TakeWaiting(state, due);
-    if (state.drained.empty()) DrainBacklog(state);
-    if (!state.drained.empty()) {
+    if (retry_due && HasRoom(state, RoomNeeded(due->second))) return TakeWaiting(state, due);
+    if (backlog && state.drained.empty()) DrainBacklog(state);
+    if (backlog && !state.drained.empty() && HasRoom(state, RoomNeeded(state.drained.front()))) {
       Batch batch = std::move(state.drained.front());
       state.drained.pop_front();
       return batch;
@@ -108,6 +160,12 @@ absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
   if (retry_due || backlog) ++state.fresh_in_a_row;
   if (!may_take) return absl::nullopt;
   if (state.ready.empty() && OpenMayGo(state)) CloseOpen(state);
+  // One that was parked as a whole and finds no room lets those behind it pass.
+  while (!state.ready.empty() && !HasRoom(state, RoomNeeded(state.ready.front()))) {
+    if (state.ready.front().recorded) return absl::nullopt;
+    Undrain(state, state.ready.front());
+    state.ready.pop_front();
+  }
   if (state.ready.empty()) return absl::nullopt;
   Batch batch = std::move(state.ready.front());
   state.ready.pop_front();
@@ -119,21 +177,22 @@ void EndpointFunction::SendNext(const std::string& key) {
   if (state == nullptr) return;
   state->in_line = false;
   --in_line_;
-  if (!ctx_->MayAct() || !Sendable(*state)) {
-    Schedule(*state);
-    return;
+  if (ctx_->MayAct() && Sendable(*state)) {
+    absl::optional<Batch> batch = TakeNext(*state);
+    if (batch) Send(*state, *std::move(batch));
   }
-  absl::optional<Batch> batch = TakeNext(*state);
-  if (batch) Send(*state, *std::move(batch));
+  state->granted.Release();
   Schedule(*state);
 }
 
 // Where it came from, to be sent as soon as it may.
 void EndpointFunction::PutBack(EndpointState& state, Batch batch) {
   if (batch.messages.empty()) return;
+  DropParkedContents(batch);
   if (batch.tries > 0) return Wait(state, ctx_->clock().Now(), std::move(batch));
   const bool pending = std::any_of(batch.messages.begin(), batch.messages.end(),
                                    [](const Message& message) { return message.pending; });
+  if (!pending && !batch.recorded) return Undrain(state, batch);
   (pending ? state.ready : state.drained).push_front(std::move(batch));
 }
 
@@ -233,6 +292,7 @@ bool EndpointFunction::MayStart(const std::string& key, uint64_t flight) {
 }
 
 void EndpointFunction::Send(EndpointState& state, Batch batch) {
+  if (!ReadMembers(state, batch)) return;
   if (!batch.key) {
     std::stable_sort(batch.messages.begin(), batch.messages.end(),
                      [](const Message& a, const Message& b) { return a.order < b.order; });
@@ -267,6 +327,12 @@ void EndpointFunction::Send(EndpointState& state, Batch batch) {
   const uint64_t id = program_.NextFlight();
   const size_t size = batch.messages.size();
   Flight flight;
+  // The request is made: what can be read back is not kept beside it.
+  for (Message& message : batch.messages) {
+    if (message.pending) continue;
+    flight.room.Merge(std::move(message.content->room));
+    message.content.reset();
+  }
   flight.batch = std::move(batch);
   flight.started = now;
   flight.timeout = request->total_timeout;

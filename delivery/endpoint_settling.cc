@@ -32,6 +32,8 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
                                     const HttpResult& result) {
   const auto flight = state.flights.find(flight_id);
   Batch batch = std::move(flight->second.batch);
+  // It serves for reading back what is given up.
+  BacklogRoom::Hold room = std::move(flight->second.room);
   state.flights.erase(flight);
   --flights_;
   state.last_used = ctx_->clock().Now();
@@ -51,7 +53,9 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   context.now = ctx_->clock().Wall();
   context.horizon = state.retry.horizon;
   const Outcome outcome = Classify(result, context);
+  std::swap(state.granted, room);
   Settle(state, std::move(batch), outcome);
+  std::swap(state.granted, room);
   Schedule(state);
 }
 
@@ -61,6 +65,7 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
   state.window.Apply(outcome.window);
   if (outcome.breaker == BreakerEffect::kSuccess) state.failures_in_a_row = 0;
   if (outcome.breaker == BreakerEffect::kFailure) state.failures_in_a_row += 1;
+  program_.backlog_room().SetFailing(state.room, state.failures_in_a_row > 0);
   batch.last = outcome;
   const MonotonicTime now = ctx_->clock().Now();
   if (outcome.hold) state.hold_until = std::max(state.hold_until, now + *outcome.hold);
@@ -95,22 +100,25 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
     return GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHorizon);
   }
   static_cast<void>(ParkBatch(state, batch, ParkReason::kFailed, next));
-  // What is parked is read back when it is due.
-  for (Message& message : batch.messages) {
-    if (!message.pending) message.content.reset();
-  }
+  DropParkedContents(batch);
   Wait(state, next, std::move(batch));
+  LetGo(state);
 }
 
 void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch) {
-  state.waiting_messages += batch.messages.size();
+  LeaveOutMembers(state, batch);
+  state.waiting_messages += batch.size();
+  state.members_left_out += batch.members_left_out;
+  program_.AddWaiting(WaitingBytes(batch));
   state.waiting.emplace(due, std::move(batch));
 }
 
 Batch EndpointFunction::TakeWaiting(EndpointState& state,
                                     std::multimap<MonotonicTime, Batch>::iterator place) {
   Batch batch = std::move(place->second);
-  state.waiting_messages -= batch.messages.size();
+  state.waiting_messages -= batch.size();
+  state.members_left_out -= batch.members_left_out;
+  program_.TakeWaiting(WaitingBytes(batch));
   state.waiting.erase(place);
   return batch;
 }
@@ -123,10 +131,10 @@ std::shared_ptr<EndpointFunction::Ending::Group> EndpointFunction::GroupOf(const
 void EndpointFunction::GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason) {
   if (!Load(state, batch)) return;
   const std::shared_ptr<Ending::Group> group = GroupOf(batch);
-  for (const Message& message : batch.messages) GiveUp(state, message, reason, batch, group);
+  for (Message& message : batch.messages) GiveUp(state, message, reason, batch, group);
 }
 
-void EndpointFunction::GiveUp(EndpointState& state, const Message& message, dlq::DeadReason reason,
+void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadReason reason,
                               const Batch& batch, std::shared_ptr<Ending::Group> group) {
   const DispatchRecord& record = message.content->record;
   dlq::DeadLetterRecord letter;
@@ -146,8 +154,12 @@ void EndpointFunction::GiveUp(EndpointState& state, const Message& message, dlq:
   letter.given_up_at = ctx_->clock().Wall();
   letter.data = std::string(message.content->data());
   program_.metrics().CountDeadLetter(reason).Increment();
-  Emit({dlq::MakeDeadLetterAppend(program_.options().topic_prefix, letter),
-        EndingOf(state, message, std::move(group))});
+  Output output;
+  output.record = dlq::MakeDeadLetterAppend(program_.options().topic_prefix, letter);
+  output.ending = EndingOf(state, message, std::move(group));
+  output.room = std::move(message.content->room);
+  output.room.LeaveOwner();
+  Emit(std::move(output));
 }
 
 void EndpointFunction::Refuse(EndpointState& state, const Message& message,
@@ -165,7 +177,8 @@ void EndpointFunction::Refuse(EndpointState& state, const Message& message,
   report.time = ctx_->clock().Wall();
   program_.metrics().CountRefusal(reason).Increment();
   Emit({dlq::MakeReportAppend(program_.options().topic_prefix, report),
-        EndingOf(state, message, std::move(group))});
+        EndingOf(state, message, std::move(group)),
+        {}});
 }
 
 // The message leaves its endpoint's memory; what tells of its end is on its way.

@@ -14,6 +14,7 @@
 #include "core/base/id.h"
 #include "core/http/http_sink.h"
 #include "delivery/backlog.h"
+#include "delivery/backlog_room.h"
 #include "delivery/backlog_state.h"
 #include "delivery/batch.h"
 #include "delivery/prepared_endpoint.h"
@@ -31,6 +32,7 @@ struct Flight {
   // When it got its slot in the sink: its deadline counts from there.
   absl::optional<MonotonicTime> on_wire;
   Duration timeout{};
+  BacklogRoom::Hold room;  // for those of its messages that are parked
 };
 
 // One endpoint in its key group's memory.
@@ -43,6 +45,11 @@ struct EndpointState {
   Duration wait_max = std::chrono::seconds(1);
   RetryPolicy retry;
 
+  // What of the backlog is in memory. It stands before all that has contents.
+  BacklogRoom::Owner room;
+  BacklogRoom::Hold granted;  // for the next that is read back
+  bool awaits_room = false;
+
   Batch open;
   bool open_due = false;
   bool open_late = false;  // was due on arrival
@@ -53,6 +60,7 @@ struct EndpointState {
   std::map<uint64_t, Flight> flights;
   std::multimap<MonotonicTime, Batch> waiting;  // by the time of their next try
   size_t waiting_messages = 0;
+  size_t members_left_out = 0;  // of those in `waiting`
 
   Window window{32};
   MonotonicTime hold_until{};  // nothing is sent before
@@ -79,7 +87,7 @@ struct EndpointState {
   bool idle() const {
     return open.messages.empty() && ready.empty() && drained.empty() && flights.empty() &&
            waiting.empty() && claimed.empty() && pending_bytes == 0 && !in_line && !listed_late &&
-           !awaits_snapshot;
+           !awaits_snapshot && !awaits_room;
   }
 };
 

@@ -17,6 +17,7 @@ inline constexpr absl::string_view kFunctionKey = "";
 inline constexpr uint32_t kSweepTimer = 3;  // looks for endpoints that have been idle
 inline constexpr uint32_t kAgeTimer = 4;    // looks for messages that have pended for long
 inline constexpr uint32_t kInheritedTimer = 5;
+inline constexpr uint32_t kRebuildTimer = 6;  // goes on with what a restored backlog holds
 inline constexpr std::chrono::minutes kSweepInterval{1};
 inline constexpr std::chrono::seconds kAgeInterval{1};
 

@@ -24,6 +24,8 @@ constexpr int64_t kBacklogStore = 32 * kMb;
 constexpr int64_t kEndpointStatePerKeyGroup = kMb / 16;
 constexpr int64_t kBacklogStorePerKeyGroup = kMb / 2;
 constexpr int64_t kMessages = 16 * kMb;
+constexpr int64_t kBacklogRoom = 8 * kMb;
+constexpr int64_t kWaiting = 4 * kMb;
 constexpr int64_t kPrefetch = 32 * kMb;
 constexpr int64_t kProducer = 8 * kMb;
 constexpr int64_t kRestorePrefetch = 4 * kMb;
@@ -61,8 +63,8 @@ int64_t LeastBacklogStore(const MemoryDemand& demand) {
 
 Floors FloorsOf(const MemoryDemand& demand) {
   Floors floors;
-  floors.per_shard =
-      kMessages + kPrefetch + kProducer + kRestorePrefetch + LeastConnections(demand);
+  floors.per_shard = kMessages + kBacklogRoom + kWaiting + kPrefetch + kProducer +
+                     kRestorePrefetch + LeastConnections(demand);
   floors.shared = kProcess + kOverlays + LeastEndpointState(demand) + LeastBacklogStore(demand);
   return floors;
 }
@@ -109,10 +111,12 @@ absl::StatusOr<MemoryBudget> DivideMemory(const MemoryDemand& demand) {
   const int64_t requests = LeastConnections(demand);
   const int64_t left = all - budget.process - budget.overlays - budget.endpoint_state -
                        LeastBacklogStore(demand) -
-                       (per_shard + kMessages + requests) * demand.shards;
-  budget.messages = kMessages + left / demand.shards / 100 * 45;
+                       (per_shard + kMessages + kBacklogRoom + kWaiting + requests) * demand.shards;
+  budget.messages = kMessages + left / demand.shards / 100 * 35;
+  budget.backlog_room = kBacklogRoom + left / demand.shards / 100 * 10;
+  budget.waiting = kWaiting + left / demand.shards / 100 * 5;
   budget.connections = requests + left / demand.shards / 100 * 25;
-  budget.backlog_store = LeastBacklogStore(demand) + left / 100 * 30;
+  budget.backlog_store = LeastBacklogStore(demand) + left / 100 * 25;
 
   // Two fifths for the records, as much for the bodies made of them, the rest beside them.
   budget.pending_bytes_max = budget.messages / 5 * 2;

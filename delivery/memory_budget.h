@@ -26,6 +26,8 @@ struct MemoryBudget {
   int64_t reserve = 0;
   // Per shard. Messages: their records, and about as much again for the bodies of requests.
   int64_t messages = 0;
+  int64_t backlog_room = 0;      // read back from the backlog, and requests made of that
+  int64_t waiting = 0;           // batches that wait for their next try
   int64_t prefetch = 0;          // fetched from the dispatch topic and not yet read
   int64_t producer = 0;          // appends that are not acknowledged
   int64_t restore_prefetch = 0;  // fetched from changelogs and not yet read

@@ -48,6 +48,8 @@ MemoryMetrics::MemoryMetrics(Metrics& metrics, absl::string_view job, int64_t li
   SetLimit(metrics, "process", budget.process);
   SetLimit(metrics, "reserve", budget.reserve);
   SetLimit(metrics, "messages", budget.messages * shards);
+  SetLimit(metrics, "backlog_room", budget.backlog_room * shards);
+  SetLimit(metrics, "waiting", budget.waiting * shards);
   SetLimit(metrics, "prefetch", budget.prefetch * shards);
   SetLimit(metrics, "producer", budget.producer * shards);
   SetLimit(metrics, "restore_prefetch", budget.restore_prefetch * shards);

@@ -204,6 +204,8 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   DeliveryOptions delivery;
   delivery.topic_prefix = topic_prefix;
   delivery.durable_backlog = true;
+  delivery.backlog_room_bytes = static_cast<size_t>(budget.backlog_room);
+  delivery.waiting_bytes_max = static_cast<size_t>(budget.waiting);
   delivery.snapshot_age_max = snapshot_age_max;
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);

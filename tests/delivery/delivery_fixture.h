@@ -64,10 +64,9 @@ class DeliveryFixture : public testing::Test {
   void MakeProgram() {
     auto sink = std::make_unique<FakeHttpSink>();
     sink_ = sink.get();
-    DeliveryOptions options;
-    options.durable_backlog = true;
+    options_.durable_backlog = true;
     program_ = std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0, results_},
-                                                 options, std::move(sink), keys_, metrics_, 7);
+                                                 options_, std::move(sink), keys_, metrics_, 7);
   }
 
   void Start() {
@@ -197,6 +196,7 @@ class DeliveryFixture : public testing::Test {
   bool endpoint_exists_ = true;
   subscriptions::EndpointSettings settings_;
   int64_t next_offset_ = 0;
+  DeliveryOptions options_;  // of programs that are made
 
   std::vector<std::unique_ptr<FakeTaskContext>> lives_;
   std::vector<EncodedChangelogRecord> logs_[2];
