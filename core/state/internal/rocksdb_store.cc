@@ -59,6 +59,10 @@ class Shared final : public RocksdbShared {
     table.block_cache = cache_;
     table.cache_index_and_filter_blocks = true;
     table.filter_policy.reset(rocksdb::NewBloomFilterPolicy(kBloomBitsPerKey, false));
+    // In pieces: as one block the index of a large file is larger than what a part of the cache has
+    // free, and would be read and decompressed for each look-up.
+    table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
+    table.partition_filters = true;
     options_.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
     options_.env = env;
     options_.create_if_missing = true;
