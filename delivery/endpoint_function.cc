@@ -166,7 +166,8 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   if (!content.ok() || record.key.size() != sizeof(IdBytes)) return Reject(record);
   const IdBytes digest = (*content)->record.identity.Digest();
   const auto order = static_cast<uint64_t>(record.offset);
-  if (recent_.SeenBefore(digest, record.offset)) {
+  const bool ended = EndedAhead(order, digest);
+  if (recent_.SeenBefore(digest, record.offset) || ended) {
     program_.metrics().duplicates_dropped.Increment();
     ctx.Complete(record.offset);
     return;
@@ -200,7 +201,9 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
 void EndpointFunction::OnSkipped(TaskContext&, const LogRecord& record) {
   const absl::StatusOr<DispatchRecord> decoded = subscriptions::DecodeDispatchRecord(record.value);
   if (!decoded.ok()) return;
-  static_cast<void>(recent_.SeenBefore(decoded->identity.Digest(), record.offset));
+  const IdBytes digest = decoded->identity.Digest();
+  static_cast<void>(EndedAhead(static_cast<uint64_t>(record.offset), digest));
+  static_cast<void>(recent_.SeenBefore(digest, record.offset));
 }
 
 void EndpointFunction::Add(EndpointState& state, Message message) {
@@ -279,8 +282,10 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
   Schedule(*state);
 }
 
-void EndpointFunction::OnPartitionEnd(TaskContext& ctx, int64_t) {
+void EndpointFunction::OnPartitionEnd(TaskContext& ctx, int64_t next) {
   at_partition_end_ = true;
+  next_read_ = static_cast<uint64_t>(next);
+  ended_ahead_.clear();
   caught_up_ = true;
   for (const std::string& key : std::exchange(arriving_, {})) {
     EndpointState* state = endpoints_.Get(key);

@@ -175,6 +175,8 @@ class EndpointFunction final : public KeyedProcessFunction {
                   std::shared_ptr<Ending::Group> group);
   void End(const Ending& ending);
   void EndAll(EndpointState& state, Batch& batch);
+  void NoteEndedAhead(uint64_t order, const IdBytes& digest);
+  bool EndedAhead(uint64_t order, const IdBytes& digest);
   void Emit(Output output);
   void DrainOutputs();
 
@@ -239,6 +241,11 @@ class EndpointFunction final : public KeyedProcessFunction {
   ReplayableValueState<EndpointState> endpoints_;
   std::unique_ptr<Backlog> backlog_;  // none: see DeliveryOptions::durable_backlog
   RecentIdentities recent_;
+  // Entries that ended before their record was read (again), by its offset: a predecessor had
+  // parked them and was gone before its commit said so. At most kEndedAheadMax.
+  static constexpr size_t kEndedAheadMax = 100'000;
+  absl::flat_hash_map<uint64_t, IdBytes> ended_ahead_;
+  uint64_t next_read_ = 0;             // one past the highest offset that was read
   std::deque<Output> outputs_;         // refused by the producer; in order
   std::vector<std::string> late_;      // each endpoint once
   std::vector<std::string> awaiting_;  // each endpoint once

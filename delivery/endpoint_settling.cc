@@ -200,6 +200,7 @@ EndpointFunction::Ending EndpointFunction::EndingOf(EndpointState& state, const 
 void EndpointFunction::End(const Ending& ending) {
   if (ending.pending) ctx_->Complete(static_cast<int64_t>(ending.order));
   if (!ending.listed && ending.group == nullptr) return;
+  if (ending.listed && !ending.pending) NoteEndedAhead(ending.order, ending.digest);
   const absl::string_view key = ending.endpoint.view();
   EndpointState* state = endpoints_.Get(key);
   if (ending.listed && state != nullptr) {
@@ -214,6 +215,22 @@ void EndpointFunction::End(const Ending& ending) {
   if (ending.group == nullptr || ending.group->left == 0) ClearFlagWhenEmpty(*state);
 }
 
+void EndpointFunction::NoteEndedAhead(uint64_t order, const IdBytes& digest) {
+  if (order < next_read_ || ended_ahead_.size() >= kEndedAheadMax) return;
+  ended_ahead_.emplace(order, digest);
+}
+
+// Whether the record that is read now has ended already, as an entry.
+bool EndpointFunction::EndedAhead(uint64_t order, const IdBytes& digest) {
+  next_read_ = order + 1;
+  if (ended_ahead_.empty()) return false;
+  const auto found = ended_ahead_.find(order);
+  if (found == ended_ahead_.end()) return false;
+  const bool same = found->second == digest;
+  ended_ahead_.erase(found);
+  return same;
+}
+
 // All have ended, with nothing to tell of it.
 void EndpointFunction::EndAll(EndpointState& state, Batch& batch) {
   bool listed = false;
@@ -224,6 +241,7 @@ void EndpointFunction::EndAll(EndpointState& state, Batch& batch) {
     }
     if (!message.listed) continue;
     listed = true;
+    if (!message.pending) NoteEndedAhead(message.order, message.digest);
     RemoveEntry(state, message.digest);
   }
   if (batch.recorded) backlog_->RemoveBatch(state.key, *batch.key);

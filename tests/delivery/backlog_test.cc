@@ -229,6 +229,25 @@ TEST_F(BacklogTest, ARecordThatIsReadAgainBeforeTheBacklogIsKnownIsNotSentBeside
   EXPECT_EQ(sink_->size(), 2u);
 }
 
+TEST_F(BacklogTest, ARecordWhoseEntryHasEndedAlreadyIsNotSentAgain) {
+  Publish();
+  Start();
+  ParkOneBatch(1, 1);
+  NextLife();
+  Advance(seconds(10));
+  ASSERT_EQ(sink_->size(), 2u);
+  sink_->AnswerStatus(1, 200);
+  Settle();
+  ASSERT_EQ(Backlogged(), 0);
+  DeliverAt(0, MakeRecord(1));
+  Advance(seconds(10));
+  EXPECT_TRUE(ctx().IsCompleted(0));
+  EXPECT_EQ(sink_->size(), 2u);
+  DeliverAt(1, MakeRecord(2));
+  Advance(seconds(10));
+  EXPECT_EQ(sink_->size(), 3u);
+}
+
 TEST_F(BacklogTest, WhatEndsBeforeTheBacklogIsKnownIsNotRevivedByIt) {
   Publish();
   Start();
