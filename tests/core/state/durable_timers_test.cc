@@ -19,7 +19,6 @@
 #include "core/base/random.h"
 #include "core/state/heap_store.h"
 #include "core/stream/changelog.h"
-#include "core/stream/internal/timers.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/state_backend.h"
 #include "tests/fakes/manual_clock.h"
@@ -357,27 +356,6 @@ TEST(DurableTimersSimulation, LosesNoTimer) {
       ASSERT_EQ(task->timers.size(), model.size()) << "step " << i;
     }
   }
-}
-
-TEST(DurableTimers, HoldsAMillion) {
-  constexpr uint32_t kTimers = 1'000'000;
-  internal::Timers timers;
-  Random random(1);
-  const MonotonicTime begin{};
-  for (uint32_t i = 0; i < kTimers; ++i) {
-    timers.Set(absl::string_view(reinterpret_cast<const char*>(&i), sizeof i), 0,
-               begin + Duration(random.Below(1'000'000'000)));
-  }
-  EXPECT_EQ(timers.size(), kTimers);
-  EXPECT_LT(timers.memory_bytes(), 110u << 20);
-  MonotonicTime last = begin;
-  for (uint32_t i = 0; i < 10'000; ++i) {
-    const auto due = timers.PopDue(begin + seconds(1), timers.mark());
-    ASSERT_TRUE(due);
-    ASSERT_GE(due->time, last);
-    last = due->time;
-  }
-  EXPECT_EQ(timers.size(), kTimers - 10'000);
 }
 
 }  // namespace

@@ -29,7 +29,6 @@
 #include "core/state/heap_store.h"
 #include "core/state/rocksdb_store.h"
 #include "core/stream/durable_timers.h"
-#include "core/stream/internal/timers.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/state_backend.h"
 #include "core/stream/state_store.h"
@@ -358,24 +357,6 @@ void DurableTimerSetAndFire(benchmark::State& state) {
   state.counters["bytes"] = bytes;
 }
 
-// A task's timers in memory alone.
-void TimerSetAndFire(benchmark::State& state) {
-  const double before = HeapBytes();
-  internal::Timers timers;
-  Random random(1);
-  MonotonicTime now{};
-  uint64_t made = 0;
-  const auto set = [&] { timers.Set(TimerKey(made++), 1, now + SomeDelay(random)); };
-  for (int64_t i = 0; i < state.range(0); ++i) set();
-  const double bytes = (HeapBytes() - before) / static_cast<double>(state.range(0));
-  for (auto _ : state) {
-    set();
-    const auto due = timers.PopDue(MonotonicTime::max(), timers.mark());
-    now = due->time;
-  }
-  state.counters["bytes"] = bytes;
-}
-
 void Sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgNames({"rocksdb", "keys"})->Iterations(kIterations);
   for (const int64_t keys : {10'000, 1'000'000}) {
@@ -390,7 +371,6 @@ BENCHMARK(FifoPushAndPop)->Apply(Sizes);
 BENCHMARK(TimerInsertAndFire)->Apply(Sizes);
 BENCHMARK(ListPushAndRemove)->Apply(Sizes);
 BENCHMARK(DurableTimerSetAndFire)->Apply(Sizes);
-BENCHMARK(TimerSetAndFire)->ArgName("keys")->Iterations(kIterations)->Arg(10'000)->Arg(1'000'000);
 
 }  // namespace
 }  // namespace postrider
