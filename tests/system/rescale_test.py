@@ -15,7 +15,7 @@ from harness import ARRIVE_S, Customer, Stream, SystemTest, wait_until
 LEASE_S = 5
 
 
-class RescaleTest(SystemTest):
+class RescaleFixture(SystemTest):
     @classmethod
     def begin(cls, world):
         cls.roles = world.serve_apart()
@@ -71,6 +71,9 @@ class RescaleTest(SystemTest):
             wait_until(f"what waited for {path} is delivered", ARRIVE_S,
                        lambda path=path: set(acknowledged) <= set(self.taken(path)))
 
+
+class RescaleUnderLoadTest(RescaleFixture):
+    # A world of its own: what repeats on purpose elsewhere does not count here.
     def test_nothing_is_lost_and_attempts_are_kept(self):
         receiver = self.world.receiver
         lives = [service.lives for service in self.world.services]
@@ -111,6 +114,8 @@ class RescaleTest(SystemTest):
         self.world.publish(new)
         self.world.wait_ids("/single", self.ids(new))
 
+
+class RescaleTest(RescaleFixture):
     def test_a_command_that_is_killed_is_finished_by_running_it_again(self):
         seed = secrets.randbits(32)
         print(f"seed {seed}")
