@@ -217,7 +217,7 @@ class FaultyLog::Reader final : public PartitionReader {
 absl::StatusOr<std::unique_ptr<LogProducer>> FaultyLog::OpenProducer(
     EventLoop& loop, const ProducerOptions& options) {
   POSTRIDER_CHECK(producer_ == nullptr);
-  auto inner = log_.OpenProducer(loop, ProducerOptions());
+  auto inner = log().OpenProducer(loop, ProducerOptions());
   if (!inner.ok()) return inner.status();
   return std::make_unique<Producer>(*this, loop, options, *std::move(inner));
 }
@@ -225,7 +225,7 @@ absl::StatusOr<std::unique_ptr<LogProducer>> FaultyLog::OpenProducer(
 absl::StatusOr<std::unique_ptr<GroupConsumer>> FaultyLog::JoinGroup(EventLoop& loop,
                                                                     const GroupOptions& options,
                                                                     GroupHandler& handler) {
-  auto inner = log_.JoinGroup(loop, options, handler);
+  auto inner = log().JoinGroup(loop, options, handler);
   if (!inner.ok()) return inner.status();
   return std::make_unique<Consumer>(*this, loop, options, *std::move(inner));
 }
@@ -233,7 +233,7 @@ absl::StatusOr<std::unique_ptr<GroupConsumer>> FaultyLog::JoinGroup(EventLoop& l
 absl::StatusOr<std::unique_ptr<PartitionReader>> FaultyLog::OpenReader(EventLoop& loop,
                                                                        const ReaderOptions& options,
                                                                        ReadHandler& handler) {
-  auto inner = log_.OpenReader(loop, options, handler);
+  auto inner = log().OpenReader(loop, options, handler);
   if (!inner.ok()) return inner.status();
   return std::make_unique<Reader>(*this, *std::move(inner));
 }

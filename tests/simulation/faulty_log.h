@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "core/base/random.h"
 #include "core/stream/log.h"
+#include "tests/fakes/forwarding_log.h"
 #include "tests/simulation/oracle.h"
 
 namespace postrider::simulation {
@@ -33,10 +34,10 @@ struct LogFaults {
 // written and committed told to the oracle, in the order of the log.
 //
 // Threads: the loop's.
-class FaultyLog final : public Log {
+class FaultyLog final : public ForwardingLog {
  public:
   FaultyLog(Log& log, Oracle& oracle, Random& random, LogFaults& faults)
-      : log_(log), oracle_(oracle), random_(random), faults_(faults) {}
+      : ForwardingLog(log), oracle_(oracle), random_(random), faults_(faults) {}
 
   absl::StatusOr<std::unique_ptr<LogProducer>> OpenProducer(
       EventLoop& loop, const ProducerOptions& options) override;
@@ -46,42 +47,6 @@ class FaultyLog final : public Log {
   absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
                                                               const ReaderOptions& options,
                                                               ReadHandler& handler) override;
-  absl::Status EnsureTopics(const std::vector<TopicSpec>& topics,
-                            std::chrono::milliseconds timeout) override {
-    return log_.EnsureTopics(topics, timeout);
-  }
-  absl::StatusOr<int32_t> Partitions(const std::string& topic,
-                                     std::chrono::milliseconds timeout) override {
-    return log_.Partitions(topic, timeout);
-  }
-  absl::StatusOr<Range> Offsets(const TopicPartition& tp,
-                                std::chrono::milliseconds timeout) override {
-    return log_.Offsets(tp, timeout);
-  }
-  void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
-            absl::AnyInvocable<void(absl::Status) &&> done) override {
-    log_.Trim(loop, tp, offset, std::move(done));
-  }
-  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
-                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override {
-    log_.OffsetForTime(loop, tp, time, std::move(done));
-  }
-  absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
-                                           const std::vector<TopicPartition>& partitions,
-                                           std::chrono::milliseconds timeout) override {
-    return log_.DescribeGroup(group, partitions, timeout);
-  }
-  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
-                          std::chrono::milliseconds timeout) override {
-    return log_.ResetGroup(group, entries, timeout);
-  }
-  absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
-    return log_.DeleteTopic(topic, timeout);
-  }
-  absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
-    return log_.FreezeTopic(topic, timeout);
-  }
-  absl::Status Ping(std::chrono::milliseconds timeout) override { return log_.Ping(timeout); }
 
   // Until when the process may act, by the commits that it knows to be acknowledged.
   MonotonicTime lease() const { return lease_; }
@@ -99,7 +64,6 @@ class FaultyLog final : public Log {
   class Consumer;
   class Reader;
 
-  Log& log_;
   Oracle& oracle_;
   Random& random_;
   LogFaults& faults_;

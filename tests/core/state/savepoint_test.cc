@@ -30,6 +30,7 @@
 #include "core/stream/hole_map.h"
 #include "core/stream/state_key.h"
 #include "tests/core/state/temporary_directory.h"
+#include "tests/fakes/forwarding_log.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/memory_log.h"
 #include "tests/support/status_matchers.h"
@@ -309,69 +310,40 @@ TEST_F(SavepointTest, TakesTheLogsStartOfAKeyGroupWithoutACommit) {
 // --- Under load ----------------------------------------------------------------------------------
 
 // A log on which something else happens before each call.
-class BusyLog final : public Log {
+class BusyLog final : public ForwardingLog {
  public:
   BusyLog(Log& log, std::function<void()> meanwhile)
-      : log_(log), meanwhile_(std::move(meanwhile)) {}
+      : ForwardingLog(log), meanwhile_(std::move(meanwhile)) {}
 
   absl::StatusOr<std::unique_ptr<LogProducer>> OpenProducer(
       EventLoop& loop, const ProducerOptions& options) override {
     meanwhile_();
-    return log_.OpenProducer(loop, options);
-  }
-  absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
-                                                           const GroupOptions& options,
-                                                           GroupHandler& handler) override {
-    return log_.JoinGroup(loop, options, handler);
+    return ForwardingLog::OpenProducer(loop, options);
   }
   absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
                                                               const ReaderOptions& options,
                                                               ReadHandler& handler) override {
     meanwhile_();
-    return log_.OpenReader(loop, options, handler);
-  }
-  absl::Status EnsureTopics(const std::vector<TopicSpec>& topics,
-                            std::chrono::milliseconds timeout) override {
-    return log_.EnsureTopics(topics, timeout);
+    return ForwardingLog::OpenReader(loop, options, handler);
   }
   absl::StatusOr<int32_t> Partitions(const std::string& topic,
                                      std::chrono::milliseconds timeout) override {
     meanwhile_();
-    return log_.Partitions(topic, timeout);
+    return ForwardingLog::Partitions(topic, timeout);
   }
   absl::StatusOr<Range> Offsets(const TopicPartition& tp,
                                 std::chrono::milliseconds timeout) override {
     meanwhile_();
-    return log_.Offsets(tp, timeout);
-  }
-  void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
-            absl::AnyInvocable<void(absl::Status) &&> done) override {
-    log_.Trim(loop, tp, offset, std::move(done));
-  }
-  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
-                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override {
-    log_.OffsetForTime(loop, tp, time, std::move(done));
+    return ForwardingLog::Offsets(tp, timeout);
   }
   absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
                                            const std::vector<TopicPartition>& partitions,
                                            std::chrono::milliseconds timeout) override {
     meanwhile_();
-    return log_.DescribeGroup(group, partitions, timeout);
+    return ForwardingLog::DescribeGroup(group, partitions, timeout);
   }
-  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
-                          std::chrono::milliseconds timeout) override {
-    return log_.ResetGroup(group, entries, timeout);
-  }
-  absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
-    return log_.DeleteTopic(topic, timeout);
-  }
-  absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) override {
-    return log_.FreezeTopic(topic, timeout);
-  }
-  absl::Status Ping(std::chrono::milliseconds timeout) override { return log_.Ping(timeout); }
 
  private:
-  Log& log_;
   const std::function<void()> meanwhile_;
 };
 

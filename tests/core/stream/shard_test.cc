@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/stream/shard_fixture.h"
+#include "tests/fakes/forwarding_log.h"
 
 namespace postrider {
 namespace {
@@ -508,9 +509,9 @@ TEST_F(ShardTest, FullShardTakesAtMostOneRecordASecondAndKeepsItsLease) {
 }
 
 // A log that gives a record with every answer.
-class GenerousLog final : public Log {
+class GenerousLog final : public ForwardingLog {
  public:
-  explicit GenerousLog(MemoryLog& log) : log_(log) {}
+  using ForwardingLog::ForwardingLog;
   class Consumer final : public GroupConsumer {
    public:
     explicit Consumer(std::unique_ptr<GroupConsumer> consumer) : consumer_(std::move(consumer)) {}
@@ -535,55 +536,10 @@ class GenerousLog final : public Log {
     std::unique_ptr<GroupConsumer> consumer_;
   };
 
-  absl::StatusOr<std::unique_ptr<LogProducer>> OpenProducer(EventLoop& loop,
-                                                            const ProducerOptions& o) override {
-    return log_.OpenProducer(loop, o);
-  }
   absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop, const GroupOptions& o,
                                                            GroupHandler& handler) override {
-    return std::make_unique<Consumer>(*log_.JoinGroup(loop, o, handler));
+    return std::make_unique<Consumer>(*ForwardingLog::JoinGroup(loop, o, handler));
   }
-  absl::StatusOr<std::unique_ptr<PartitionReader>> OpenReader(EventLoop& loop,
-                                                              const ReaderOptions& o,
-                                                              ReadHandler& handler) override {
-    return log_.OpenReader(loop, o, handler);
-  }
-  absl::Status EnsureTopics(const std::vector<TopicSpec>& topics, milliseconds t) override {
-    return log_.EnsureTopics(topics, t);
-  }
-  absl::StatusOr<int32_t> Partitions(const std::string& topic, milliseconds t) override {
-    return log_.Partitions(topic, t);
-  }
-  absl::StatusOr<Range> Offsets(const TopicPartition& tp, milliseconds t) override {
-    return log_.Offsets(tp, t);
-  }
-  void Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,
-            absl::AnyInvocable<void(absl::Status) &&> done) override {
-    log_.Trim(loop, tp, offset, std::move(done));
-  }
-  void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
-                     absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override {
-    log_.OffsetForTime(loop, tp, time, std::move(done));
-  }
-  absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
-                                           const std::vector<TopicPartition>& partitions,
-                                           milliseconds t) override {
-    return log_.DescribeGroup(group, partitions, t);
-  }
-  absl::Status ResetGroup(const std::string& group, const std::vector<CommitEntry>& entries,
-                          milliseconds t) override {
-    return log_.ResetGroup(group, entries, t);
-  }
-  absl::Status DeleteTopic(const std::string& topic, milliseconds t) override {
-    return log_.DeleteTopic(topic, t);
-  }
-  absl::Status FreezeTopic(const std::string& topic, milliseconds t) override {
-    return log_.FreezeTopic(topic, t);
-  }
-  absl::Status Ping(milliseconds t) override { return log_.Ping(t); }
-
- private:
-  MemoryLog& log_;
 };
 
 TEST_F(ShardTest, FullShardPassesOverWhatIsBeyondItsReserveAndReadsItLater) {
