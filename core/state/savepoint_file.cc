@@ -1,7 +1,5 @@
 #include "core/state/savepoint_file.h"
 
-#include <zlib.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -15,6 +13,7 @@
 #include "core/base/bytes.h"
 #include "core/base/status_macros.h"
 #include "core/state/internal/durable_file.h"
+#include "core/stream/checksum.h"
 
 namespace postrider {
 namespace {
@@ -25,11 +24,6 @@ constexpr size_t kBlockBytes = 256 << 10;      // a block is closed when it is s
 constexpr uint32_t kBlockBytesMax = 16 << 20;  // no entry is as long
 constexpr size_t kBlockHeaderBytes = 8;
 constexpr size_t kCountBytes = 8;
-
-uint32_t Checksum(absl::string_view bytes) {
-  return static_cast<uint32_t>(
-      crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-}
 
 absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("damaged: ", what));

@@ -1,7 +1,5 @@
 #include "core/stream/changelog.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +14,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/stream/checksum.h"
 
 namespace postrider {
 namespace {
@@ -27,12 +26,6 @@ constexpr char kEntrySpace = 1;
 constexpr char kFinishSpace = 2;  // a version and a state's name
 constexpr size_t kEpochBytes = 8;
 constexpr size_t kFinishVersionBytes = 4;
-
-uint32_t Checksum(absl::string_view key, absl::string_view value) {
-  uLong sum = crc32(0, reinterpret_cast<const Bytef*>(key.data()), static_cast<uInt>(key.size()));
-  sum = crc32(sum, reinterpret_cast<const Bytef*>(value.data()), static_cast<uInt>(value.size()));
-  return static_cast<uint32_t>(sum);
-}
 
 std::string RecordKey(char space, absl::string_view identity, uint64_t epoch) {
   std::string key;
@@ -65,7 +58,7 @@ EncodedChangelogRecord FinishRecord(absl::string_view state_name, uint32_t versi
   ByteWriter value;
   value.U8(kVersion);
   value.U8(static_cast<uint8_t>(ChangelogKind::kFinish));
-  value.U32(Checksum(encoded.key, value.bytes()));
+  value.U32(Checksum(value.bytes(), Checksum(encoded.key)));
   encoded.value = value.Take();
   return encoded;
 }
@@ -82,7 +75,7 @@ EncodedChangelogRecord EncodeChangelogRecord(const ChangelogRecord& record) {
   value.U8(kVersion);
   value.U8(static_cast<uint8_t>(record.kind));
   if (record.kind == ChangelogKind::kPut) value.Raw(record.payload);
-  value.U32(Checksum(encoded.key, value.bytes()));
+  value.U32(Checksum(value.bytes(), Checksum(encoded.key)));
   encoded.value = value.Take();
   return encoded;
 }
@@ -112,11 +105,10 @@ absl::StatusOr<ChangelogRecord> DecodeChangelogRecord(absl::string_view key,
     record.kind = ChangelogKind::kErase;
     return record;
   }
-  constexpr size_t kChecksumBytes = 4;
   if (value.size() < 2 + kChecksumBytes) return Damaged("its value is too short");
   const absl::string_view body = value.substr(0, value.size() - kChecksumBytes);
   ByteReader checksum(value.substr(body.size()));
-  const bool whole = checksum.U32() == Checksum(key, body);
+  const bool whole = checksum.U32() == Checksum(body, Checksum(key));
   if (static_cast<uint8_t>(body[0]) > kVersion) {
     return absl::FailedPreconditionError(absl::StrCat("changelog: a record has version ",
                                                       static_cast<uint8_t>(body[0]),

@@ -1,7 +1,5 @@
 #include "core/stream/control_record.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -16,21 +14,16 @@
 #include "absl/strings/string_view.h"
 #include "core/base/bytes.h"
 #include "core/base/status_macros.h"
+#include "core/stream/checksum.h"
 
 namespace postrider {
 namespace {
 
 constexpr uint8_t kVersion = 1;
-constexpr size_t kChecksumBytes = 4;
 constexpr absl::string_view kHoldSpace = "savepoint/";
 constexpr absl::string_view kRestoreSpace = "restore/";
 constexpr absl::string_view kIdentity = "log-identity";
 constexpr absl::string_view kPoolSpace = "pool/";
-
-uint32_t Checksum(absl::string_view bytes) {
-  return static_cast<uint32_t>(
-      crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-}
 
 std::string Seal(ByteWriter out) {
   out.U32(Checksum(out.bytes()));

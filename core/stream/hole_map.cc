@@ -1,7 +1,5 @@
 #include "core/stream/hole_map.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -12,6 +10,7 @@
 #include "absl/strings/escaping.h"
 #include "core/base/bytes.h"
 #include "core/base/check.h"
+#include "core/stream/checksum.h"
 
 namespace postrider {
 namespace {
@@ -19,15 +18,9 @@ namespace {
 constexpr uint8_t kVersion = 1;
 enum Form : uint8_t { kRuns = 0, kBitmap = 1 };
 
-constexpr size_t kChecksumBytes = 4;
 // Four characters of base64 stand for three bytes.
 constexpr size_t kBinaryMax = kCommitMetadataTextMax / 4 * 3;
 constexpr int64_t kOffsetMax = std::numeric_limits<int64_t>::max();
-
-uint32_t Checksum(absl::string_view bytes) {
-  return static_cast<uint32_t>(
-      crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-}
 
 // Offsets are not negative, so differences of them fit.
 uint64_t Distance(int64_t from, int64_t to) { return static_cast<uint64_t>(to - from); }

@@ -1,7 +1,5 @@
 #include "core/stream/operation.h"
 
-#include <zlib.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +17,7 @@
 #include "core/base/clock.h"
 #include "core/base/id.h"
 #include "core/base/status_macros.h"
+#include "core/stream/checksum.h"
 
 namespace postrider {
 namespace {
@@ -28,12 +27,6 @@ constexpr uint8_t kVersion = 1;
 constexpr uint8_t kVersionPlausible = kVersion + 8;
 // What follows the version, so that one kind is never read as the other.
 enum Form : uint8_t { kOperations = 1, kResult = 2 };
-constexpr size_t kChecksumBytes = 4;
-
-uint32_t Checksum(absl::string_view bytes) {
-  return static_cast<uint32_t>(
-      crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-}
 
 absl::Status Damaged(absl::string_view what) {
   return absl::DataLossError(absl::StrCat("operations: a record cannot be read: ", what));

@@ -59,7 +59,7 @@ LIBRARIES = [
     ("OpenSSL", r"openssl/", ["core/crypto/internal/"]),
     ("simdjson", r"simdjson", ["core/json/internal/"]),
     ("Boost.JSON", r"boost/json", ["core/json/internal/"]),
-    ("zlib", r"zlib\.h|zconf\.h", ["core/compression/internal/", "core/stream/", "core/state/"]),
+    ("zlib", r"zlib\.h|zconf\.h", ["core/compression/internal/", "core/stream/"]),
     ("zstd", r"zstd|zdict\.h", ["core/compression/internal/"]),
     ("xxHash", r"xxhash|xxh3\.h", ["core/stream/"]),
     ("Boost.Asio and Beast", r"boost/(asio|beast)", ["api/internal/"]),
