@@ -1,6 +1,7 @@
 #include "delivery/backlog_state.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 #include "core/base/bytes.h"
@@ -53,18 +54,26 @@ absl::optional<std::vector<BatchMember>> DecodeMembers(absl::string_view bytes, 
   return members;
 }
 
-std::string EncodeAttempts(const BatchAttempts& attempts, uint32_t) {
+// Those that readers of version 1 know.
+constexpr uint32_t kOutcomesV1 = static_cast<uint32_t>(OutcomeKind::kAborted) + 1;
+
+std::string EncodeAttempts(const BatchAttempts& attempts, uint32_t version) {
   ByteWriter out;
   out.Varint(attempts.attempts);
   out.Varint(attempts.tries);
   out.Zigzag(MillisSinceEpoch(attempts.first_try));
   out.Zigzag(MillisSinceEpoch(attempts.due));
-  out.Varint(attempts.last_outcome);
+  const bool known = version > 1 || attempts.last_outcome < kOutcomesV1;
+  out.Varint(known ? attempts.last_outcome : static_cast<uint32_t>(OutcomeKind::kOtherStatus));
   out.Zigzag(attempts.last_status);
+  if (version > 1) {
+    out.U8(attempts.set_at ? 1 : 0);
+    if (attempts.set_at) out.Zigzag(MillisSinceEpoch(*attempts.set_at));
+  }
   return out.Take();
 }
 
-absl::optional<BatchAttempts> DecodeAttempts(absl::string_view bytes, uint32_t) {
+absl::optional<BatchAttempts> DecodeAttempts(absl::string_view bytes, uint32_t version) {
   constexpr uint32_t kCountMax = 1'000'000;
   ByteReader in(bytes);
   const absl::optional<uint32_t> charged = ReadU32(in);
@@ -74,8 +83,14 @@ absl::optional<BatchAttempts> DecodeAttempts(absl::string_view bytes, uint32_t) 
   attempts.due = WallTimeFromMillis(in.Zigzag());
   const absl::optional<uint32_t> outcome = ReadU32(in);
   const int64_t status = in.Zigzag();
+  if (version > 1) {
+    const uint8_t has_set_at = in.U8();
+    if (has_set_at > 1) return absl::nullopt;
+    if (has_set_at == 1) attempts.set_at = WallTimeFromMillis(in.Zigzag());
+  }
+  const auto outcomes = version > 1 ? static_cast<uint32_t>(kOutcomeKinds) : kOutcomesV1;
   if (!in.done() || !charged || !tries || !outcome || *charged > kCountMax || *tries > kCountMax ||
-      *outcome >= static_cast<uint32_t>(kOutcomeKinds) || status < 0 || status > 999) {
+      *outcome >= outcomes || status < 0 || status > 999) {
     return absl::nullopt;
   }
   attempts.attempts = *charged;
@@ -86,6 +101,21 @@ absl::optional<BatchAttempts> DecodeAttempts(absl::string_view bytes, uint32_t) 
 }
 
 }  // namespace
+
+Duration LeftUntilDue(const BatchAttempts& attempts, WallTime now) {
+  // In milliseconds, as they were written: a clock may say any century.
+  constexpr int64_t kMost = std::chrono::milliseconds(std::chrono::hours(24)).count();
+  const auto between = [](WallTime from, WallTime to) {
+    const int64_t first = MillisSinceEpoch(from);
+    const int64_t last = MillisSinceEpoch(to);
+    if (last <= first) return int64_t{0};
+    const uint64_t millis = static_cast<uint64_t>(last) - static_cast<uint64_t>(first);
+    return static_cast<int64_t>(std::min<uint64_t>(millis, kMost));
+  };
+  if (!attempts.set_at) return std::chrono::milliseconds(between(now, attempts.due));
+  const int64_t asked = between(*attempts.set_at, attempts.due);
+  return std::chrono::milliseconds(std::max<int64_t>(asked - between(*attempts.set_at, now), 0));
+}
 
 StateSerializer<bool> HasBacklogSerializer() {
   StateSerializer<bool> serializer;
@@ -106,6 +136,7 @@ StateSerializer<std::vector<BatchMember>> BatchMembersSerializer() {
 
 StateSerializer<BatchAttempts> BatchAttemptsSerializer() {
   StateSerializer<BatchAttempts> serializer;
+  serializer.version_max = 2;
   serializer.encode = EncodeAttempts;
   serializer.decode = DecodeAttempts;
   return serializer;

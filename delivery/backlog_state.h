@@ -48,8 +48,14 @@ struct BatchAttempts {
   WallTime due;               // the next one; a hint
   uint32_t last_outcome = 0;  // OutcomeKind
   int32_t last_status = 0;
+  absl::optional<WallTime> set_at;  // when `due` was; from version 2 on
   friend bool operator==(const BatchAttempts&, const BatchAttempts&) = default;
 };
+
+// How long the next try has to wait yet. It is never later than was asked for when it was set,
+// whatever has become of the clock since; in version 1 that is not known, and it waits until `due`.
+// At most 24 h.
+Duration LeftUntilDue(const BatchAttempts& attempts, WallTime now);
 
 StateSerializer<bool> HasBacklogSerializer();
 StateSerializer<std::vector<BatchMember>> BatchMembersSerializer();

@@ -25,6 +25,7 @@ RetryPolicy PolicyOf(const subscriptions::RetrySettings& settings) {
   policy.first_delay = settings.first_delay;
   policy.factor = settings.factor;
   policy.cap = settings.cap;
+  policy.schedule.assign(settings.schedule.begin(), settings.schedule.end());
   return policy;
 }
 

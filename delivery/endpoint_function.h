@@ -163,6 +163,9 @@ class EndpointFunction final : public KeyedProcessFunction {
   void OnHttpResult(const std::string& key, uint64_t flight, HttpResult result);
   void SettleFlight(EndpointState& state, uint64_t flight, const HttpResult& result);
   void Settle(EndpointState& state, Batch batch, const Outcome& outcome);
+  void Retry(EndpointState& state, Batch batch, const Outcome& outcome);
+  void Later(EndpointState& state, Batch batch, MonotonicTime next);
+  void Disable(EndpointState& state, DisableReason reason);
   void Wait(EndpointState& state, MonotonicTime due, Batch batch);
   Batch TakeWaiting(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator place);
   void GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason);

@@ -14,12 +14,6 @@
 #include "delivery/parked_header.h"
 
 namespace postrider::delivery {
-namespace {
-
-// A stored due time is a hint: no retry waits longer after a move.
-constexpr std::chrono::hours kDueMax{24};
-
-}  // namespace
 
 void EndpointFunction::OnDraining() {
   if (ctx_ == nullptr) return;
@@ -86,7 +80,7 @@ void EndpointFunction::EndArrival(EndpointState& state) {
   batch.first_try = now - Age(wall, attempts.first_try);
   batch.last.kind = static_cast<OutcomeKind>(attempts.last_outcome);
   batch.last.status = attempts.last_status;
-  const MonotonicTime due = now + std::min<Duration>(Age(attempts.due, wall), kDueMax);
+  const MonotonicTime due = now + LeftUntilDue(attempts, wall);
   static_cast<void>(ParkBatch(state, batch, ParkReason::kFailed, due));
   DropParkedContents(batch);
   Wait(state, due, std::move(batch));

@@ -24,8 +24,6 @@ constexpr size_t kDrainBytes = 256 << 10;
 constexpr size_t kDamagedMax = 64;
 // Claimed entries that one turn steps over on its way to those that are not.
 constexpr size_t kStepOverMax = 5'000;
-// A stored due time is a hint: no retry waits longer after a restart.
-constexpr std::chrono::hours kDueMax{24};
 // An answer may come in so long after its deadline.
 constexpr std::chrono::seconds kAnswerMargin{1};
 // Endpoints and batches of a restored backlog that one turn looks at.
@@ -107,6 +105,7 @@ bool EndpointFunction::Record(EndpointState& state, Batch& batch, MonotonicTime 
   attempts.due = wall + millis(std::max(due - now, Duration::zero()));
   attempts.last_outcome = static_cast<uint32_t>(batch.last.kind);
   attempts.last_status = batch.last.status;
+  attempts.set_at = wall;
   backlog_->PutAttempts(state.key, *batch.key, attempts);
   return true;
 }
@@ -633,7 +632,8 @@ bool EndpointFunction::RestoreBatches(EndpointState& state, std::string& from, s
       backlog_->RemoveBatch(state.key, stored.key);
       continue;
     }
-    const BatchAttempts attempts = stored.attempts.value_or(BatchAttempts{0, 1, wall, wall, 0, 0});
+    const BatchAttempts attempts =
+        stored.attempts.value_or(BatchAttempts{0, 1, wall, wall, 0, 0, {}});
     batch.key = stored.key;
     batch.recorded = true;
     batch.attempts = static_cast<int>(attempts.attempts);
@@ -641,7 +641,7 @@ bool EndpointFunction::RestoreBatches(EndpointState& state, std::string& from, s
     batch.first_try = now - Age(wall, attempts.first_try);
     batch.last.kind = static_cast<OutcomeKind>(attempts.last_outcome);
     batch.last.status = attempts.last_status;
-    MonotonicTime due = now + std::min<Duration>(Age(attempts.due, wall), kDueMax);
+    MonotonicTime due = now + LeftUntilDue(attempts, wall);
     const auto inherited = inherited_.find(stored.key);
     if (inherited != inherited_.end()) due = std::max(due, inherited->second.deadline);
     Wait(state, due, std::move(batch));

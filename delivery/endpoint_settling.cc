@@ -1,6 +1,7 @@
 // What becomes of a batch when its result is in, and of a message at its end.
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,13 @@
 #include "dlq/letters/dead_letter_log.h"
 
 namespace postrider::delivery {
+
+namespace {
+
+// Until it is tried again whether an endpoint that said it was gone still is.
+constexpr std::chrono::hours kDisabledFor{1};
+
+}  // namespace
 
 using subscriptions::DispatchRecord;
 
@@ -63,12 +71,14 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
   DeliveryMetrics& metrics = program_.metrics();
   metrics.CountOutcome(outcome.kind).Increment();
   state.window.Apply(outcome.window);
-  if (outcome.breaker == BreakerEffect::kSuccess) state.failures_in_a_row = 0;
+  if (outcome.breaker == BreakerEffect::kSuccess) {
+    state.failures_in_a_row = state.throttled_in_a_row = 0;
+  }
   if (outcome.breaker == BreakerEffect::kFailure) state.failures_in_a_row += 1;
   program_.backlog_room().SetFailing(state.room, state.failures_in_a_row > 0);
   batch.last = outcome;
   const MonotonicTime now = ctx_->clock().Now();
-  if (outcome.hold) state.hold_until = std::max(state.hold_until, now + *outcome.hold);
+  if (outcome.disable != DisableReason::kNone) Disable(state, outcome.disable);
   switch (outcome.verdict) {
     case Verdict::kDone: {
       const WallTime wall = ctx_->clock().Wall();
@@ -81,28 +91,55 @@ void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& 
     case Verdict::kDeadLetter:
       if (outcome.charge == Charge::kCharged) batch.attempts += 1;
       return GiveUpBatch(state, std::move(batch), outcome.give_up);
+    case Verdict::kKeep:
+      return Later(state, std::move(batch), now);
+    case Verdict::kBisect:
+      batch.attempts += 1;
+      break;
     case Verdict::kRetry:
+      if (outcome.charge == Charge::kCharged) batch.attempts += 1;
       break;
   }
-  if (outcome.charge == Charge::kCharged) batch.attempts += 1;
-  const absl::optional<Duration> delay = NextDelay(state.retry, batch.attempts, program_.random());
+  Retry(state, std::move(batch), outcome);
+}
+
+// A batch that failed, charged or not, waits for its next try, or has had its last.
+void EndpointFunction::Retry(EndpointState& state, Batch batch, const Outcome& outcome) {
+  const MonotonicTime now = ctx_->clock().Now();
+  absl::optional<Duration> delay = NextDelay(state.retry, batch.attempts, program_.random());
   if (!delay) {
     return GiveUpBatch(state, std::move(batch),
                        outcome.kind == OutcomeKind::kConfiguration ? dlq::DeadReason::kMisconfigured
                                                                    : outcome.give_up);
   }
-  // A receiver that names no time is left alone for the normal backoff.
-  if (outcome.kind == OutcomeKind::kThrottled && !outcome.hold) {
-    state.hold_until = std::max(state.hold_until, now + *delay);
+  if (outcome.kind == OutcomeKind::kThrottled) {
+    // A receiver that names no time is left alone for the normal backoff, as if its refusals had
+    // been charged; those of requests that were under way together count as one.
+    if (!outcome.hold) {
+      if (now >= state.hold_until) ++state.throttled_in_a_row;
+      const auto before = static_cast<uint32_t>(std::max(state.throttled_in_a_row - 1, 0));
+      delay = std::max(*delay, Backoff(state.retry, before, program_.random()));
+    }
+    state.hold_until = std::max(state.hold_until, now + outcome.hold.value_or(*delay));
   }
-  const MonotonicTime next = std::max(now + *delay, state.hold_until);
-  if (next > GiveUpAt(state.retry, batch.first_try)) {
+  // Not for a hold alone: after it every message gets one try.
+  if (now + *delay > GiveUpAt(state.retry, batch.first_try)) {
     return GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHorizon);
   }
+  Later(state, std::move(batch), std::max(now + *delay, state.hold_until));
+}
+
+void EndpointFunction::Later(EndpointState& state, Batch batch, MonotonicTime next) {
   static_cast<void>(ParkBatch(state, batch, ParkReason::kFailed, next));
   DropParkedContents(batch);
   Wait(state, next, std::move(batch));
   LetGo(state);
+}
+
+// An outcome has disabled the endpoint: nothing is sent to it for a while.
+void EndpointFunction::Disable(EndpointState& state, DisableReason reason) {
+  if (reason == DisableReason::kNone) return;
+  state.hold_until = std::max(state.hold_until, ctx_->clock().Now() + kDisabledFor);
 }
 
 void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch) {

@@ -66,6 +66,7 @@ struct EndpointState {
   MonotonicTime hold_until{};  // nothing is sent before
   int fresh_in_a_row = 0;      // sent while a retry or backlog was due
   int failures_in_a_row = 0;
+  int throttled_in_a_row = 0;  // without being told for how long
   bool in_line = false;
   bool listed_late = false;  // stands among those that wait for the partition's end
   bool awaits_snapshot = false;

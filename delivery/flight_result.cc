@@ -77,7 +77,7 @@ absl::StatusOr<FlightResult> DecodeFlightResult(absl::string_view encoded) {
   const absl::optional<dlq::DeadReason> reason = dlq::DeadReasonFromNumber(in.U8());
   const uint64_t status = in.Varint();
   if (!in.ok() || (flags & ~kFlags) != 0 || kind >= kOutcomeKinds ||
-      verdict > static_cast<uint8_t>(Verdict::kDeadLetter) ||
+      verdict > static_cast<uint8_t>(Verdict::kKeep) ||
       charge > static_cast<uint8_t>(Charge::kFree) ||
       window > static_cast<uint8_t>(WindowEffect::kOne) ||
       breaker > static_cast<uint8_t>(BreakerEffect::kFailure) || !reason || status > 999) {
@@ -92,6 +92,7 @@ absl::StatusOr<FlightResult> DecodeFlightResult(absl::string_view encoded) {
   result.outcome.window = static_cast<WindowEffect>(window);
   result.outcome.breaker = static_cast<BreakerEffect>(breaker);
   result.outcome.give_up = *reason;
+  if (result.outcome.kind == OutcomeKind::kGone) result.outcome.disable = DisableReason::kGone;
   result.outcome.status = static_cast<int>(status);
   if ((flags & kHolds) != 0) {
     const uint64_t ms = in.Varint();

@@ -231,7 +231,7 @@ class Mover {
       const auto attempts = attempts_.find(id);
       // As a worker takes one whose attempts are not known.
       batch.attempts =
-          attempts != attempts_.end() ? attempts->second : BatchAttempts{0, 1, now, now, 0, 0};
+          attempts != attempts_.end() ? attempts->second : BatchAttempts{0, 1, now, now, 0, 0, {}};
       for (const BatchMember& member : members) {
         const auto place = places.find({id.first, member.digest});
         if (place == places.end() || entries_[place->second].batch >= 0) continue;

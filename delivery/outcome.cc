@@ -34,32 +34,41 @@ Outcome Failed(OutcomeKind kind, WindowEffect window = WindowEffect::kHold) {
 }
 
 Outcome Rejected(const OutcomeContext& context) {
-  // Without bisection a refused batch can only be tried again as it is.
-  const Verdict verdict = context.batch_size > 1 ? Verdict::kRetry : Verdict::kDeadLetter;
-  Outcome outcome = Make(OutcomeKind::kRejected, verdict, Charge::kCharged, BreakerEffect::kNeutral,
-                         WindowEffect::kHold);
+  const bool batch = context.batch_size > 1;
+  Outcome outcome =
+      Make(OutcomeKind::kRejected, batch ? Verdict::kBisect : Verdict::kDeadLetter,
+           batch ? Charge::kFree : Charge::kCharged, BreakerEffect::kNeutral, WindowEffect::kHold);
   outcome.give_up = dlq::DeadReason::kRejectedByReceiver;
+  return outcome;
+}
+
+Outcome Gone() {
+  Outcome outcome = Make(OutcomeKind::kGone, Verdict::kKeep, Charge::kFree, BreakerEffect::kNeutral,
+                         WindowEffect::kHold);
+  outcome.disable = DisableReason::kGone;
+  outcome.give_up = dlq::DeadReason::kGone;
   return outcome;
 }
 
 Outcome Throttled(absl::optional<Duration> retry_after, const OutcomeContext& context) {
   Outcome outcome = Make(OutcomeKind::kThrottled, Verdict::kRetry, Charge::kFree,
                          BreakerEffect::kNeutral, WindowEffect::kHalve);
-  if (!retry_after) return outcome;
-  if (*retry_after > context.horizon) {
-    outcome.verdict = Verdict::kDeadLetter;
-    outcome.give_up = dlq::DeadReason::kHorizon;
-  }
-  outcome.hold = std::min(*retry_after, context.horizon / 4);
+  if (retry_after) outcome.hold = std::min(*retry_after, context.horizon / 4);
   return outcome;
+}
+
+Outcome Answered(const HttpResult& result, const OutcomeContext& context) {
+  // It says of each message what became of it, and we cannot read what.
+  if (result.status == 207 && context.ack == AckReading::kUnreadable) {
+    return Failed(OutcomeKind::kProtocol);
+  }
+  return Make(OutcomeKind::kDelivered, Verdict::kDone, Charge::kCharged, BreakerEffect::kSuccess,
+              WindowEffect::kGrow);
 }
 
 Outcome ClassifyStatus(const HttpResult& result, const OutcomeContext& context) {
   const int status = result.status;
-  if (status >= 200 && status <= 299) {
-    return Make(OutcomeKind::kDelivered, Verdict::kDone, Charge::kCharged, BreakerEffect::kSuccess,
-                WindowEffect::kGrow);
-  }
+  if (status >= 200 && status <= 299) return Answered(result, context);
   const absl::optional<Duration> retry_after =
       status == 429 || status == 503 ? ParseRetryAfter(result.retry_after, result.date, context.now)
                                      : absl::nullopt;
@@ -68,12 +77,8 @@ Outcome ClassifyStatus(const HttpResult& result, const OutcomeContext& context) 
     case 413:
     case 422:
       return Rejected(context);
-    case 410: {
-      Outcome outcome = Make(OutcomeKind::kGone, Verdict::kDeadLetter, Charge::kCharged,
-                             BreakerEffect::kNeutral, WindowEffect::kHold);
-      outcome.give_up = dlq::DeadReason::kGone;
-      return outcome;
-    }
+    case 410:
+      return Gone();
     case 429:
       return Throttled(retry_after, context);
     case 503:
@@ -86,6 +91,19 @@ Outcome ClassifyStatus(const HttpResult& result, const OutcomeContext& context) 
       return Failed(OutcomeKind::kTemporaryStatus, WindowEffect::kHalve);
     default:
       return Failed(OutcomeKind::kOtherStatus);
+  }
+}
+
+bool IsNetworkFailure(HttpFailure failure) {
+  switch (failure) {
+    case HttpFailure::kDns:
+    case HttpFailure::kConnect:
+    case HttpFailure::kTls:
+    case HttpFailure::kReset:
+    case HttpFailure::kTimeout:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -179,6 +197,8 @@ absl::string_view OutcomeName(OutcomeKind kind) {
       return "configuration";
     case OutcomeKind::kAborted:
       return "aborted";
+    case OutcomeKind::kPartlyDelivered:
+      return "partly_delivered";
   }
   return "unknown";
 }
@@ -218,6 +238,11 @@ Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
       outcome = Make(OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
                      WindowEffect::kHold);
       break;
+  }
+  if (context.own_outage && !result.request_sent && IsNetworkFailure(result.failure)) {
+    outcome.charge = Charge::kFree;
+    outcome.breaker = BreakerEffect::kNeutral;
+    outcome.window = WindowEffect::kHold;
   }
   outcome.status = result.status;
   return outcome;

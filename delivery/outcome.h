@@ -30,14 +30,24 @@ enum class OutcomeKind : uint8_t {
   kAddressRefused,  // by us; the customer sees "address_not_allowed"
   kConfiguration,   // unfit for the wire: a broken header in the database
   kAborted,         // by us; as if it had not been tried
+  // Written in durable state and in results: add at the end, never renumber.
+  kPartlyDelivered,  // 2xx that lists some as failed (partial_ack.h)
 };
-inline constexpr int kOutcomeKinds = 15;
+inline constexpr int kOutcomeKinds = 16;
 absl::string_view OutcomeName(OutcomeKind kind);
 
-enum class Verdict : uint8_t { kDone, kRetry, kDeadLetter };
+enum class Verdict : uint8_t {
+  kDone,
+  kRetry,
+  kDeadLetter,
+  kBisect,  // a batch: sent again at once in smaller pieces, see bisection.h
+  kKeep,    // waits in the backlog, whatever its age, until its endpoint is enabled again
+};
 enum class Charge : uint8_t { kCharged, kFree };  // does it use up one of the message's attempts
 enum class WindowEffect : uint8_t { kGrow, kHold, kHalve, kOne };
 enum class BreakerEffect : uint8_t { kSuccess, kNeutral, kFailure };
+// Why an outcome alone disables its endpoint.
+enum class DisableReason : uint8_t { kNone, kGone };
 
 struct Outcome {
   OutcomeKind kind = OutcomeKind::kAborted;
@@ -49,20 +59,32 @@ struct Outcome {
   // The endpoint rests for so long from now, capped; the next try is never before the normal
   // backoff either.
   absl::optional<Duration> hold;
-  // With kDeadLetter: why. With kRetry: why when the attempts are used up.
+  DisableReason disable = DisableReason::kNone;
+  // With kDeadLetter: why. Else: why when the attempts are used up.
   dlq::DeadReason give_up = dlq::DeadReason::kAttemptsExhausted;
+};
+
+// What a receiver's body says of the messages one by one.
+enum class AckReading : uint8_t {
+  kNotAsked,    // the endpoint has no partial_ack: the status alone counts
+  kReadable,    // it lists those that failed, or says that none did
+  kUnreadable,  // it says nothing, or was cut off
 };
 
 struct OutcomeContext {
   size_t batch_size = 1;
-  WallTime now;      // when the result came in; for Retry-After dates without a Date header
-  Duration horizon;  // of the endpoint
+  WallTime now;        // when the result came in; for Retry-After dates without a Date header
+  Duration horizon{};  // of the endpoint
+  AckReading ack = AckReading::kNotAsked;
+  // Most hosts cannot be reached from here: what failed before it was sent is charged to nobody.
+  bool own_outage = false;
 };
 
-// What each outcome means for the message, the window and the breaker. Without a durable backlog
-// and bisection: 410 is a dead letter `gone`; 400, 413 and 422 on a batch of more than one are
-// retried, charged, until the attempts are used up; a Retry-After past the horizon is a dead letter
-// `horizon`.
+// What each outcome means for the message, the window and the breaker: one table, row by row. Which
+// messages of an answer with `kReadable` have failed is not its matter.
+//
+// A Retry-After holds the endpoint for at most 24 h and a quarter of the horizon; the messages are
+// tried after it however old they are.
 Outcome Classify(const HttpResult& result, const OutcomeContext& context);
 
 // The longest valid one of Retry-After's values, at most 24 h: seconds, or one of the three dates

@@ -2,10 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 namespace postrider::delivery {
 
 Duration BackoffBound(const RetryPolicy& policy, uint32_t retries) {
+  if (!policy.schedule.empty()) {
+    const size_t last = policy.schedule.size() - 1;
+    return std::max(policy.schedule[std::min<size_t>(retries, last)], Duration::zero());
+  }
   const Duration cap = std::max(policy.cap, Duration::zero());
   const Duration first = std::clamp(policy.first_delay, Duration::zero(), cap);
   const double factor = std::max(policy.factor, 1.0);
@@ -17,8 +22,10 @@ Duration BackoffBound(const RetryPolicy& policy, uint32_t retries) {
 }
 
 Duration Backoff(const RetryPolicy& policy, uint32_t retries, Random& random) {
-  const auto bound = static_cast<uint64_t>(BackoffBound(policy, retries).count());
-  return Duration(static_cast<int64_t>(random.Below(bound + 1)));
+  const Duration bound = BackoffBound(policy, retries);
+  const Duration least = policy.schedule.empty() ? Duration::zero() : bound;
+  const auto spread = static_cast<uint64_t>((policy.schedule.empty() ? bound : bound / 10).count());
+  return least + Duration(static_cast<int64_t>(random.Below(spread + 1)));
 }
 
 absl::optional<Duration> NextDelay(const RetryPolicy& policy, int attempts_made, Random& random) {

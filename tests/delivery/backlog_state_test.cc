@@ -2,9 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <vector>
+
+#include "absl/types/optional.h"
+#include "delivery/outcome.h"
 
 namespace postrider::delivery {
 namespace {
@@ -38,11 +44,59 @@ TEST(BacklogStateTest, AttemptsComeBackAndNoOutcomeThatIsNotKnown) {
   attempts.last_outcome = 11;
   attempts.last_status = 503;
   EXPECT_EQ(serializer.decode(serializer.encode(attempts, 1), 1), attempts);
-  attempts.last_outcome = 99;
-  EXPECT_FALSE(serializer.decode(serializer.encode(attempts, 1), 1));
+  attempts.last_outcome = kOutcomeKinds;
+  EXPECT_FALSE(serializer.decode(serializer.encode(attempts, 2), 2));
   attempts.last_outcome = 0;
   attempts.last_status = 1'000;
   EXPECT_FALSE(serializer.decode(serializer.encode(attempts, 1), 1));
+}
+
+TEST(BacklogStateTest, AttemptsOfTheVersionBeforeAreReadAndWrittenUntilTheUpgradeIsFinished) {
+  const StateSerializer<BatchAttempts> serializer = BatchAttemptsSerializer();
+  EXPECT_EQ(serializer.version_write, 1u);
+  EXPECT_EQ(serializer.version_max, 2u);
+  BatchAttempts attempts;
+  attempts.tries = 1;
+  attempts.due = WallTimeFromMillis(1'900'000'005'000);
+  attempts.set_at = WallTimeFromMillis(1'900'000'000'000);
+  attempts.last_outcome = static_cast<uint32_t>(OutcomeKind::kPartlyDelivered);
+  const std::string second = serializer.encode(attempts, 2);
+  EXPECT_EQ(serializer.decode(second, 2), attempts);
+  EXPECT_FALSE(serializer.decode(second, 1));
+  for (size_t size = 0; size < second.size(); ++size) {
+    EXPECT_FALSE(serializer.decode(second.substr(0, size), 2)) << size;
+  }
+  // What readers of version 1 do not know they are not told.
+  const absl::optional<BatchAttempts> first = serializer.decode(serializer.encode(attempts, 1), 1);
+  ASSERT_TRUE(first);
+  EXPECT_FALSE(first->set_at);
+  EXPECT_EQ(first->last_outcome, static_cast<uint32_t>(OutcomeKind::kOtherStatus));
+  EXPECT_EQ(first->due, attempts.due);
+}
+
+TEST(BacklogStateTest, NoRetryWaitsLongerThanWasAskedForWhateverTheClockSays) {
+  using std::chrono::hours;
+  using std::chrono::seconds;
+  const WallTime set_at = WallTimeFromMillis(1'900'000'000'000);
+  BatchAttempts attempts;
+  attempts.set_at = set_at;
+  attempts.due = set_at + seconds(60);
+  EXPECT_EQ(LeftUntilDue(attempts, set_at), seconds(60));
+  EXPECT_EQ(LeftUntilDue(attempts, set_at + seconds(59)), seconds(1));
+  EXPECT_EQ(LeftUntilDue(attempts, set_at + seconds(60)), seconds(0));
+  EXPECT_EQ(LeftUntilDue(attempts, set_at + hours(1'000)), seconds(0));
+  EXPECT_EQ(LeftUntilDue(attempts, set_at - hours(1'000)), seconds(60)) << "set back";
+  EXPECT_EQ(LeftUntilDue(attempts, WallTimeFromMillis(std::numeric_limits<int64_t>::min())),
+            seconds(60));
+  attempts.due = set_at - seconds(1);
+  EXPECT_EQ(LeftUntilDue(attempts, set_at), seconds(0));
+  attempts.due = set_at + hours(1'000);
+  EXPECT_EQ(LeftUntilDue(attempts, set_at), hours(24));
+  // Version 1.
+  attempts.set_at.reset();
+  attempts.due = set_at + seconds(60);
+  EXPECT_EQ(LeftUntilDue(attempts, set_at - hours(1)), hours(1) + seconds(60));
+  EXPECT_EQ(LeftUntilDue(attempts, set_at - hours(100)), hours(24));
 }
 
 TEST(BacklogStateTest, HasBacklogIsOneByte) {

@@ -197,22 +197,26 @@ TEST_F(EndpointFunctionTest, FailsTheTaskWhenALetterCannotBeWritten) {
   Start();
   Deliver(1, 1);
   Turn();
-  sink_->AnswerStatus(0, 410);
+  sink_->AnswerStatus(0, 422);
   ctx().Answer(0, absl::NotFoundError("no such topic"));
   EXPECT_FALSE(ctx().IsCompleted(0));
   EXPECT_TRUE(ctx().failure().has_value());
 }
 
-TEST_F(EndpointFunctionTest, AReceiverThatIsGoneMakesALetterAtOnce) {
+// HTTP-04
+TEST_F(EndpointFunctionTest, AReceiverThatIsGoneGetsNothingMoreAndNothingIsGivenUp) {
   settings_.mode = EndpointMode::kStreaming;
+  settings_.retry.horizon = seconds(60);
+  settings_.retry.attempts = 1;
   Publish();
   Start();
   Deliver(1, 1);
   Turn();
   sink_->AnswerStatus(0, 410);
-  ASSERT_EQ(ctx().emitted().size(), 1u);
-  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kGone);
-  EXPECT_EQ(Letter(0).last_status, 410);
+  Deliver(2, 9);
+  Advance(std::chrono::minutes(30));
+  EXPECT_EQ(sink_->size(), 1u);
+  EXPECT_TRUE(ctx().emitted().empty());
 }
 
 TEST_F(EndpointFunctionTest, RetryAfterHoldsTheWholeEndpoint) {
@@ -232,7 +236,7 @@ TEST_F(EndpointFunctionTest, RetryAfterHoldsTheWholeEndpoint) {
   EXPECT_EQ(sink_->size(), 2u);
 }
 
-TEST_F(EndpointFunctionTest, ARetryAfterPastTheHorizonMakesALetter) {
+TEST_F(EndpointFunctionTest, ARetryAfterPastTheHorizonIsCutAndTheMessageGetsOneTryAfterIt) {
   settings_.mode = EndpointMode::kStreaming;
   settings_.retry.horizon = seconds(60);
   Publish();
@@ -242,9 +246,20 @@ TEST_F(EndpointFunctionTest, ARetryAfterPastTheHorizonMakesALetter) {
   HttpResult throttled;
   throttled.status = 503;
   throttled.retry_after = {"3600"};
-  sink_->Answer(0, std::move(throttled));
+  // Held four times for a quarter of the horizon: the last try begins at its end.
+  for (size_t i = 0; i < 4; ++i) {
+    sink_->Answer(i, throttled);
+    Advance(milliseconds(14'999));
+    EXPECT_EQ(sink_->size(), i + 1);
+    Advance(milliseconds(1));
+    ASSERT_EQ(sink_->size(), i + 2);
+    EXPECT_TRUE(ctx().emitted().empty());
+  }
+  Advance(milliseconds(1));
+  sink_->Answer(4, throttled);
   ASSERT_EQ(ctx().emitted().size(), 1u);
   EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kHorizon);
+  EXPECT_EQ(Letter(0).attempts, 5u);
 }
 
 TEST_F(EndpointFunctionTest, WithholdsWhatIsNoLongerGrantedAndReportsIt) {
@@ -422,7 +437,7 @@ TEST_F(EndpointFunctionTest, KeepsLettersInOrderWhileTheProducerIsFull) {
   for (int i = 0; i < 3; ++i) Turn();
   ASSERT_EQ(sink_->size(), 3u);
   ctx().set_emit_room(1);
-  for (size_t i = 0; i < 3; ++i) sink_->AnswerStatus(i, 410);
+  for (size_t i = 0; i < 3; ++i) sink_->AnswerStatus(i, 422);
   EXPECT_EQ(ctx().emitted().size(), 1u);
   ctx().set_emit_room(10);
   function_->OnRoom(ctx());
@@ -558,6 +573,31 @@ TEST_F(EndpointFunctionTest, AThrottlingReceiverIsLeftAloneForTheBackoffEvenWith
   Advance(seconds(5));
   Turn();
   EXPECT_GT(sink_->size(), 1u);
+}
+
+// RETRY-14: the rests grow while it goes on refusing, and begin anew after a success.
+TEST_F(EndpointFunctionTest, AReceiverThatGoesOnThrottlingIsAskedLessAndLess) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.retry.schedule = {seconds(1), seconds(10), seconds(100)};
+  settings_.window_max = 1;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  size_t sent = 0;
+  for (const int rest : {1, 10, 100, 100}) {
+    sink_->AnswerStatus(sent++, 429);
+    Advance(seconds(rest) - milliseconds(1));
+    EXPECT_EQ(sink_->size(), sent) << rest;
+    Advance(milliseconds(rest * 100 + 1));  // a tenth more, for the spread
+    ASSERT_EQ(sink_->size(), sent + 1) << rest;
+  }
+  sink_->AnswerStatus(sent++, 200);
+  Deliver(2, 2);
+  Turn();
+  sink_->AnswerStatus(sent++, 429);
+  Advance(milliseconds(1'100));
+  EXPECT_EQ(sink_->size(), sent + 1);
 }
 
 TEST_F(EndpointFunctionTest, WithWaitMaxZeroARetryWaitsForNoRequestInFlight) {

@@ -1,8 +1,10 @@
 #include "delivery/outcome.h"
 
 #include <chrono>
+#include <cstddef>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -17,7 +19,11 @@ using std::chrono::seconds;
 const WallTime kNow = WallTimeFromMillis(1'893'456'000'000);
 
 OutcomeContext Context(size_t batch_size = 1) {
-  return {batch_size, kNow, std::chrono::minutes(1)};
+  OutcomeContext context;
+  context.batch_size = batch_size;
+  context.now = kNow;
+  context.horizon = std::chrono::minutes(1);
+  return context;
 }
 
 Outcome OfStatus(int status, size_t batch_size = 1, std::vector<std::string> retry_after = {}) {
@@ -34,42 +40,87 @@ Outcome OfFailure(HttpFailure failure) {
   return Classify(result, Context());
 }
 
-void ExpectRow(const Outcome& outcome, OutcomeKind kind, Verdict verdict, Charge charge,
-               BreakerEffect breaker, WindowEffect window) {
-  EXPECT_EQ(outcome.kind, kind) << outcome.status;
-  EXPECT_EQ(outcome.verdict, verdict) << outcome.status;
-  EXPECT_EQ(outcome.charge, charge) << outcome.status;
-  EXPECT_EQ(outcome.breaker, breaker) << outcome.status;
-  EXPECT_EQ(outcome.window, window) << outcome.status;
+// One row of the table of outcomes.
+struct Row {
+  OutcomeKind kind;
+  Verdict verdict;
+  Charge charge;
+  BreakerEffect breaker;
+  WindowEffect window;
+};
+
+void ExpectRow(const Outcome& outcome, const Row& row, const std::string& what) {
+  EXPECT_EQ(outcome.kind, row.kind) << what;
+  EXPECT_EQ(outcome.verdict, row.verdict) << what;
+  EXPECT_EQ(outcome.charge, row.charge) << what;
+  EXPECT_EQ(outcome.breaker, row.breaker) << what;
+  EXPECT_EQ(outcome.window, row.window) << what;
+  EXPECT_EQ(outcome.disable,
+            row.kind == OutcomeKind::kGone ? DisableReason::kGone : DisableReason::kNone)
+      << what;
 }
 
-// HTTP-11, HTTP-01
+constexpr Row kDelivered = {OutcomeKind::kDelivered, Verdict::kDone, Charge::kCharged,
+                            BreakerEffect::kSuccess, WindowEffect::kGrow};
+constexpr Row kBisected = {OutcomeKind::kRejected, Verdict::kBisect, Charge::kFree,
+                           BreakerEffect::kNeutral, WindowEffect::kHold};
+constexpr Row kRejected = {OutcomeKind::kRejected, Verdict::kDeadLetter, Charge::kCharged,
+                           BreakerEffect::kNeutral, WindowEffect::kHold};
+constexpr Row kGone = {OutcomeKind::kGone, Verdict::kKeep, Charge::kFree, BreakerEffect::kNeutral,
+                       WindowEffect::kHold};
+constexpr Row kThrottled = {OutcomeKind::kThrottled, Verdict::kRetry, Charge::kFree,
+                            BreakerEffect::kNeutral, WindowEffect::kHalve};
+constexpr Row kTemporary = {OutcomeKind::kTemporaryStatus, Verdict::kRetry, Charge::kCharged,
+                            BreakerEffect::kFailure, WindowEffect::kHalve};
+constexpr Row kOther = {OutcomeKind::kOtherStatus, Verdict::kRetry, Charge::kCharged,
+                        BreakerEffect::kFailure, WindowEffect::kHold};
+
+Row FailureRow(OutcomeKind kind) {
+  Row row = kOther;
+  row.kind = kind;
+  return row;
+}
+
+Row WantedOfStatus(int status, size_t batch_size, bool retry_after) {
+  if (status >= 200 && status <= 299) return kDelivered;
+  switch (status) {
+    case 400:
+    case 413:
+    case 422:
+      return batch_size > 1 ? kBisected : kRejected;
+    case 410:
+      return kGone;
+    case 429:
+      return kThrottled;
+    case 503:
+      return retry_after ? kThrottled : kTemporary;
+    case 408:
+    case 425:
+    case 502:
+    case 504:
+      return kTemporary;
+    default:
+      return kOther;
+  }
+}
+
+// HTTP-11, HTTP-01, HTTP-04: every status, alone and in a batch, with Retry-After and without.
 TEST(OutcomeTest, EveryStatusHasItsRow) {
-  const std::set<int> temporary = {408, 425, 502, 503, 504};
   for (int status = 100; status <= 999; ++status) {
-    const Outcome outcome = OfStatus(status);
-    EXPECT_EQ(outcome.status, status);
-    if (status >= 200 && status <= 299) {
-      ExpectRow(outcome, OutcomeKind::kDelivered, Verdict::kDone, Charge::kCharged,
-                BreakerEffect::kSuccess, WindowEffect::kGrow);
-    } else if (status == 400 || status == 413 || status == 422) {
-      ExpectRow(outcome, OutcomeKind::kRejected, Verdict::kDeadLetter, Charge::kCharged,
-                BreakerEffect::kNeutral, WindowEffect::kHold);
-      EXPECT_EQ(outcome.give_up, dlq::DeadReason::kRejectedByReceiver);
-    } else if (status == 410) {
-      EXPECT_EQ(outcome.kind, OutcomeKind::kGone);
-      EXPECT_EQ(outcome.verdict, Verdict::kDeadLetter);
-      EXPECT_EQ(outcome.give_up, dlq::DeadReason::kGone);
-    } else if (status == 429) {
-      ExpectRow(outcome, OutcomeKind::kThrottled, Verdict::kRetry, Charge::kFree,
-                BreakerEffect::kNeutral, WindowEffect::kHalve);
-      EXPECT_FALSE(outcome.hold);
-    } else if (temporary.contains(status)) {
-      ExpectRow(outcome, OutcomeKind::kTemporaryStatus, Verdict::kRetry, Charge::kCharged,
-                BreakerEffect::kFailure, WindowEffect::kHalve);
-    } else {
-      ExpectRow(outcome, OutcomeKind::kOtherStatus, Verdict::kRetry, Charge::kCharged,
-                BreakerEffect::kFailure, WindowEffect::kHold);
+    for (const size_t batch_size : {1, 2, 5000}) {
+      for (const bool retry_after : {false, true}) {
+        const Outcome outcome =
+            OfStatus(status, batch_size,
+                     retry_after ? std::vector<std::string>{"7"} : std::vector<std::string>{});
+        EXPECT_EQ(outcome.status, status);
+        ExpectRow(outcome, WantedOfStatus(status, batch_size, retry_after),
+                  std::to_string(status) + " of " + std::to_string(batch_size));
+        const bool held = retry_after && (status == 429 || status == 503);
+        EXPECT_EQ(outcome.hold.has_value(), held) << status;
+        if (status == 400 || status == 413 || status == 422) {
+          EXPECT_EQ(outcome.give_up, dlq::DeadReason::kRejectedByReceiver);
+        }
+      }
     }
   }
 }
@@ -87,37 +138,66 @@ TEST(OutcomeTest, EveryFailureHasItsRow) {
       {HttpFailure::kBadRequest, OutcomeKind::kConfiguration},
   };
   for (const auto& [failure, kind] : rows) {
-    ExpectRow(OfFailure(failure), kind, Verdict::kRetry, Charge::kCharged, BreakerEffect::kFailure,
-              WindowEffect::kHold);
+    ExpectRow(OfFailure(failure), FailureRow(kind), std::string(OutcomeName(kind)));
   }
-  ExpectRow(OfFailure(HttpFailure::kTimeout), OutcomeKind::kTimeout, Verdict::kRetry,
-            Charge::kCharged, BreakerEffect::kFailure, WindowEffect::kOne);
-  ExpectRow(OfFailure(HttpFailure::kAborted), OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree,
-            BreakerEffect::kNeutral, WindowEffect::kHold);
+  Row timeout = FailureRow(OutcomeKind::kTimeout);
+  timeout.window = WindowEffect::kOne;
+  ExpectRow(OfFailure(HttpFailure::kTimeout), timeout, "timeout");
+  ExpectRow(OfFailure(HttpFailure::kAborted),
+            {OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
+             WindowEffect::kHold},
+            "aborted");
 }
 
-TEST(OutcomeTest, ARefusedBatchIsTriedAgainUntilItsAttemptsAreUsedUp) {
-  for (const int status : {400, 413, 422}) {
-    const Outcome outcome = OfStatus(status, 2);
-    ExpectRow(outcome, OutcomeKind::kRejected, Verdict::kRetry, Charge::kCharged,
-              BreakerEffect::kNeutral, WindowEffect::kHold);
-    EXPECT_EQ(outcome.give_up, dlq::DeadReason::kRejectedByReceiver);
+// With partial_ack the body decides what a 207 means; of every other 2xx it only says which failed.
+TEST(OutcomeTest, A207WhoseBodyCannotBeReadIsAFailureOfTheWhole) {
+  for (const int status : {200, 201, 202, 204, 206, 207, 299}) {
+    for (const AckReading ack :
+         {AckReading::kNotAsked, AckReading::kReadable, AckReading::kUnreadable}) {
+      HttpResult result;
+      result.status = status;
+      OutcomeContext context = Context(3);
+      context.ack = ack;
+      const bool fails = status == 207 && ack == AckReading::kUnreadable;
+      ExpectRow(Classify(result, context), fails ? FailureRow(OutcomeKind::kProtocol) : kDelivered,
+                std::to_string(status));
+    }
   }
+}
+
+// In our own outage nobody is charged for what failed before it was sent, and for nothing else.
+TEST(OutcomeTest, OurOwnOutageChargesNobody) {
+  OutcomeContext context = Context();
+  context.own_outage = true;
+  for (int i = 0; i < kHttpFailures; ++i) {
+    const auto failure = static_cast<HttpFailure>(i);
+    if (failure == HttpFailure::kNone || failure == HttpFailure::kAborted) continue;
+    const bool ours = failure != HttpFailure::kAddressRefused &&
+                      failure != HttpFailure::kBadRequest && failure != HttpFailure::kProtocol &&
+                      failure != HttpFailure::kHeadersTooLarge;
+    HttpResult result;
+    result.failure = failure;
+    Outcome outcome = Classify(result, context);
+    EXPECT_EQ(outcome.charge, ours ? Charge::kFree : Charge::kCharged) << i;
+    EXPECT_EQ(outcome.breaker, ours ? BreakerEffect::kNeutral : BreakerEffect::kFailure) << i;
+    if (ours) {
+      EXPECT_EQ(outcome.window, WindowEffect::kHold) << i;
+    }
+    result.request_sent = true;
+    outcome = Classify(result, context);
+    EXPECT_EQ(outcome.charge, Charge::kCharged) << i;
+    EXPECT_EQ(outcome.breaker, BreakerEffect::kFailure) << i;
+  }
+  HttpResult answered;
+  answered.status = 500;
+  ExpectRow(Classify(answered, context), kOther, "500");
 }
 
 TEST(OutcomeTest, RetryAfterHoldsTheEndpointFree) {
-  for (const int status : {429, 503}) {
-    const Outcome outcome = OfStatus(status, 1, {"7"});
-    ExpectRow(outcome, OutcomeKind::kThrottled, Verdict::kRetry, Charge::kFree,
-              BreakerEffect::kNeutral, WindowEffect::kHalve);
-    EXPECT_EQ(outcome.hold, seconds(7));
-  }
+  for (const int status : {429, 503}) EXPECT_EQ(OfStatus(status, 1, {"7"}).hold, seconds(7));
   // At most a quarter of the horizon.
   EXPECT_EQ(OfStatus(429, 1, {"16"}).hold, seconds(15));
-  EXPECT_EQ(OfStatus(429, 1, {"60"}).verdict, Verdict::kRetry);
-  const Outcome past = OfStatus(429, 1, {"61"});
-  EXPECT_EQ(past.verdict, Verdict::kDeadLetter);
-  EXPECT_EQ(past.give_up, dlq::DeadReason::kHorizon);
+  EXPECT_EQ(OfStatus(429, 1, {"3600"}).hold, seconds(15));
   // Unreadable: as if it were not there.
   EXPECT_EQ(OfStatus(503, 1, {"soon"}).kind, OutcomeKind::kTemporaryStatus);
   EXPECT_EQ(OfStatus(503, 1, {"0"}).charge, Charge::kCharged);

@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 
@@ -108,6 +109,29 @@ TEST(RetryPolicyTest, EndsWhenTheAttemptsAreUsedUp) {
   }
   EXPECT_FALSE(NextDelay(policy, policy.attempts, random));
   EXPECT_FALSE(NextDelay(policy, policy.attempts + 1, random));
+}
+
+TEST(RetryPolicyTest, AScheduleIsKeptToAndItsLastDelayHoldsForAllLaterOnes) {
+  RetryPolicy policy;
+  policy.attempts = 6;
+  policy.schedule = {std::chrono::seconds(1), std::chrono::minutes(1), std::chrono::hours(1)};
+  Random random(5);
+  for (int attempts = 1; attempts < policy.attempts; ++attempts) {
+    const size_t index = std::min<size_t>(static_cast<size_t>(attempts - 1), 2);
+    const Duration wanted = policy.schedule[index];
+    Duration least = Duration::max();
+    Duration most{};
+    for (int i = 0; i < 1'000; ++i) {
+      const Duration delay = *NextDelay(policy, attempts, random);
+      least = std::min(least, delay);
+      most = std::max(most, delay);
+    }
+    EXPECT_GE(least, wanted) << attempts;
+    EXPECT_LT(least, wanted * 101 / 100) << attempts;
+    EXPECT_LE(most, wanted * 11 / 10) << attempts;
+    EXPECT_GT(most, wanted * 109 / 100) << attempts;
+  }
+  EXPECT_FALSE(NextDelay(policy, 6, random));
 }
 
 TEST(RetryPolicyTest, TheHorizonSaturates) {

@@ -27,14 +27,17 @@ void Decode(absl::string_view bytes) {
 
 template <typename T>
 void DecodeState(const StateSerializer<T>& serializer, absl::string_view bytes) {
-  const absl::optional<T> value = serializer.decode(bytes, 1);
-  if (value) POSTRIDER_CHECK(serializer.decode(serializer.encode(*value, 1), 1) == value);
+  for (uint32_t version = 1; version <= serializer.version_max; ++version) {
+    const absl::optional<T> value = serializer.decode(bytes, version);
+    if (!value) continue;
+    POSTRIDER_CHECK(serializer.decode(serializer.encode(*value, version), version) == value);
+  }
 }
 
 void EncodeAndDecode(Input in) {
   FlightResult result;
   result.outcome.kind = static_cast<delivery::OutcomeKind>(in.UpTo(delivery::kOutcomeKinds - 1));
-  result.outcome.verdict = static_cast<delivery::Verdict>(in.UpTo(2));
+  result.outcome.verdict = static_cast<delivery::Verdict>(in.UpTo(4));
   result.outcome.charge = static_cast<delivery::Charge>(in.UpTo(1));
   result.outcome.window = static_cast<delivery::WindowEffect>(in.UpTo(3));
   result.outcome.breaker = static_cast<delivery::BreakerEffect>(in.UpTo(2));

@@ -67,23 +67,32 @@ void Table(const HttpResult& result, const OutcomeContext& context) {
   };
   const bool delivered = answered && status / 100 == 2;
   const bool aborted = result.failure == HttpFailure::kAborted;
+  const bool refused = is_one_of({400, 413, 422});
+  const bool unreadable = status == 207 && context.ack == delivery::AckReading::kUnreadable;
+  const bool batch = context.batch_size > 1;
+  const bool of_network =
+      result.failure == HttpFailure::kDns || result.failure == HttpFailure::kConnect ||
+      result.failure == HttpFailure::kTls || result.failure == HttpFailure::kReset ||
+      result.failure == HttpFailure::kTimeout;
+  const bool ours = context.own_outage && !result.request_sent && of_network;
   POSTRIDER_CHECK(outcome.status == result.status);
   POSTRIDER_CHECK(delivery::OutcomeName(outcome.kind) != "unknown");
-  POSTRIDER_CHECK((outcome.verdict == Verdict::kDone) == delivered);
-  POSTRIDER_CHECK((outcome.breaker == BreakerEffect::kSuccess) == delivered);
-  POSTRIDER_CHECK((outcome.window == WindowEffect::kGrow) == delivered);
-  POSTRIDER_CHECK((outcome.charge == Charge::kFree) == (asked_to_wait || aborted));
+  const bool done = delivered && !unreadable;
+  POSTRIDER_CHECK((outcome.verdict == Verdict::kDone) == done);
+  POSTRIDER_CHECK((outcome.breaker == BreakerEffect::kSuccess) == done);
+  POSTRIDER_CHECK((outcome.window == WindowEffect::kGrow) == done);
+  POSTRIDER_CHECK((outcome.charge == Charge::kFree) ==
+                  (asked_to_wait || aborted || ours || status == 410 || (refused && batch)));
   POSTRIDER_CHECK((outcome.window == WindowEffect::kOne) ==
-                  (result.failure == HttpFailure::kTimeout));
+                  (result.failure == HttpFailure::kTimeout && !ours));
   POSTRIDER_CHECK((outcome.window == WindowEffect::kHalve) ==
                   (asked_to_wait || is_one_of({408, 425, 502, 503, 504})));
   POSTRIDER_CHECK((outcome.breaker == BreakerEffect::kNeutral) ==
-                  (asked_to_wait || aborted || is_one_of({400, 410, 413, 422})));
-  const bool refused = is_one_of({400, 413, 422});
-  const bool too_late = outcome.give_up == dlq::DeadReason::kHorizon;
-  POSTRIDER_CHECK((outcome.verdict == Verdict::kDeadLetter) ==
-                  (status == 410 || (refused && context.batch_size == 1) || too_late));
-  POSTRIDER_CHECK(!too_late || asked_to_wait);
+                  (asked_to_wait || aborted || ours || refused || status == 410));
+  POSTRIDER_CHECK((outcome.verdict == Verdict::kDeadLetter) == (refused && !batch));
+  POSTRIDER_CHECK((outcome.verdict == Verdict::kBisect) == (refused && batch));
+  POSTRIDER_CHECK((outcome.verdict == Verdict::kKeep) == (status == 410));
+  POSTRIDER_CHECK((outcome.disable == delivery::DisableReason::kGone) == (status == 410));
   if (outcome.hold) {
     POSTRIDER_CHECK(asked_to_wait && *outcome.hold > Duration::zero());
     POSTRIDER_CHECK(*outcome.hold <= hours(24) && *outcome.hold <= context.horizon / 4);
@@ -108,6 +117,9 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   context.batch_size = 1 + in.Byte() % 2u;
   context.now = now;
   context.horizon = std::chrono::milliseconds(in.Between(1'000, 86'400'000));
+  context.ack = static_cast<delivery::AckReading>(in.Byte() % 3u);
+  context.own_outage = in.Flag();
+  result.request_sent = in.Flag();
   if (in.Flag()) result.date = std::string(in.Text());
   while (!in.empty() && result.retry_after.size() < 4) {
     result.retry_after.emplace_back(in.Text());
