@@ -11,6 +11,12 @@
 #include "delivery/outcome.h"
 
 namespace postrider::delivery {
+namespace {
+
+// What one turn of the loop may cost in sending (see FairQueue): some 20 ms.
+constexpr uint64_t kTurnCostMax = 1 << 20;
+
+}  // namespace
 
 DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
                                  const DeliveryOptions& options, std::unique_ptr<HttpSink> sink,
@@ -19,6 +25,7 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
       results_(environment.results),
       options_(options),
       backlog_room_(options.backlog_room_bytes),
+      line_(options.requests_max),
       sink_(std::move(sink)),
       keys_(keys),
       metrics_(metrics),
@@ -74,16 +81,14 @@ void DeliveryProgram::GiveRoom() {
 
 void DeliveryProgram::OnTurnEnd() {
   GiveRoom();
-  // One round at most: who is put back in line meanwhile waits for the next turn.
-  size_t round = line_.size();
-  while (round-- > 0 && sink_->CanSend()) {
-    auto [function, key] = std::move(line_.front());
-    line_.pop_front();
-    function->SendNext(key);
+  uint64_t cost = 0;
+  while (cost < kTurnCostMax && !line_.empty() && MayServe()) {
+    cost += line_.Serve(
+        [](EndpointFunction* function, const std::string& key) { return function->SendNext(key); });
   }
   const bool room = RoomChanged() && !(room_lines_[0].empty() && room_lines_[1].empty());
-  // What is left over for lack of a round, not of room, goes on in the next turn at once.
-  if (room || (!line_.empty() && sink_->CanSend())) {
+  // What is left over for lack of time, not of room, goes on in the next turn at once.
+  if (room || (!line_.empty() && MayServe())) {
     EventLoop::Callback again = [] {};
     static_cast<void>(loop_.Post(std::move(again)));
   }
@@ -108,15 +113,13 @@ bool DeliveryProgram::SnapshotUsable() const {
          loop_.clock().Wall() - snapshot_->confirmed_at() <= options_.snapshot_age_max;
 }
 
-void DeliveryProgram::Enqueue(EndpointFunction* function, std::string key) {
-  line_.emplace_back(function, std::move(key));
+void DeliveryProgram::Enqueue(EndpointFunction* function, const EndpointState& state) {
+  line_.Enqueue(state.customer, function, state.key);
 }
 
 void DeliveryProgram::Forget(EndpointFunction* function) {
   functions_.erase(function);
-  line_.erase(std::remove_if(line_.begin(), line_.end(),
-                             [function](const auto& entry) { return entry.first == function; }),
-              line_.end());
+  line_.Forget(function);
   for (std::deque<AwaitsRoom>& line : room_lines_) {
     line.erase(
         std::remove_if(line.begin(), line.end(),

@@ -19,12 +19,14 @@
 #include "core/stream/record.h"
 #include "delivery/backlog_room.h"
 #include "delivery/delivery_metrics.h"
+#include "delivery/fair_queue.h"
 #include "delivery/flight_result.h"
 #include "subscriptions/registry/snapshot.h"
 
 namespace postrider::delivery {
 
 class EndpointFunction;
+struct EndpointState;
 
 struct DeliveryOptions {
   std::string topic_prefix = "postrider.";
@@ -33,6 +35,8 @@ struct DeliveryOptions {
   bool durable_backlog = false;
   // Messages of an endpoint that pend beyond this (never less than a batch) go to its backlog.
   size_t endpoint_share_bytes = 2 << 20;
+  // Requests at once, of one shard: what the sink carries beside those that wait in its line.
+  size_t requests_max = 2'000;
   // Of one shard: what is read back from the backlog, see BacklogRoom; and what batches that wait
   // for their next try take, beyond which the members of a batch stay in the backlog too.
   size_t backlog_room_bytes = 32 << 20;
@@ -92,8 +96,11 @@ class DeliveryProgram final : public ShardProgram {
   const KeyRing& keys() const { return keys_; }
   DeliveryMetrics& metrics() { return metrics_; }
   Random& random() { return random_; }
-  // Puts an endpoint at the end of the line; the function sees to it that it stands there once.
-  void Enqueue(EndpointFunction* function, std::string key);
+  // Puts an endpoint in line; the function sees to it that it stands there once.
+  void Enqueue(EndpointFunction* function, const EndpointState& state);
+  // A request of this customer's was handed to the sink, and has ended.
+  void TakeSlot(subscriptions::CustomerId customer) { line_.TakeSlot(customer); }
+  void GiveSlot(subscriptions::CustomerId customer) { line_.GiveSlot(customer); }
   void Forget(EndpointFunction* function);
   // The memory for what is read back from the backlog. Who finds none there, or others in line,
   // joins the line once; OnBacklogRoom() of the function follows, with what it asked for.
@@ -127,12 +134,14 @@ class DeliveryProgram final : public ShardProgram {
     size_t bytes;
   };
   void GiveRoom();
+  bool MayServe() const { return sink_->CanSend() && line_.HasFreeSlot(); }
   bool RoomChanged() const { return room_given_ != backlog_room_.given(); }
 
   EventLoop& loop_;
   ResultSink& results_;
   DeliveryOptions options_;
   BacklogRoom backlog_room_;
+  FairQueue line_;
   std::deque<AwaitsRoom> room_lines_[2];  // of endpoints that do not fail, and that do
   size_t room_given_ = 0;                 // as it was when the lines were looked at last
   size_t waiting_bytes_ = 0;
@@ -143,7 +152,6 @@ class DeliveryProgram final : public ShardProgram {
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;
   bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;
-  std::deque<std::pair<EndpointFunction*, std::string>> line_;
   uint64_t next_flight_ = 1;
   absl::flat_hash_map<uint64_t, MovedFlight> moved_;
 };

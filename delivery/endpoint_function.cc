@@ -89,6 +89,7 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   state.bytes_max = settings.batch.bytes_max;
   state.wait_max = settings.batch.wait_max;
   state.retry = PolicyOf(settings.retry);
+  state.customer = endpoint->customer;
   state.window.SetLimit(settings.window_max);
   if (state.prepared != nullptr && state.prepared->endpoint != endpoint) state.prepared.reset();
   if (tighter) CutUntried(state);

@@ -83,7 +83,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   void Close(TaskContext& ctx, CloseReason reason) override;
 
   // From the program: this endpoint's turn, a new snapshot, draining has begun or is over.
-  void SendNext(const std::string& key);
+  // Returns how many bytes that sent.
+  size_t SendNext(const std::string& key);
   void OnSnapshot();
   void OnDraining();
   // There is the room that was asked for; what is not used at once is given back.
@@ -150,7 +151,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool HasRoom(EndpointState& state, size_t bytes);
   void Schedule(EndpointState& state);
   absl::optional<Batch> TakeNext(EndpointState& state);
-  void Send(EndpointState& state, Batch batch);
+  size_t Send(EndpointState& state, Batch batch);
   void PutBack(EndpointState& state, Batch batch);
   Admission Admit(EndpointState& state, Batch& batch);
   const PreparedEndpoint* Prepared(EndpointState& state, absl::Status* why);

@@ -124,7 +124,7 @@ void EndpointFunction::Schedule(EndpointState& state) {
     if (!ctx_->MayAct()) return;  // OnResume() comes
     state.in_line = true;
     ++in_line_;
-    program_.Enqueue(this, state.key);
+    program_.Enqueue(this, state);
     return;
   }
   // A slot that becomes free, a snapshot or a full batch come here by themselves.
@@ -172,17 +172,19 @@ absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
   return batch;
 }
 
-void EndpointFunction::SendNext(const std::string& key) {
+size_t EndpointFunction::SendNext(const std::string& key) {
   EndpointState* state = endpoints_.Get(key);
-  if (state == nullptr) return;
+  if (state == nullptr) return 0;
+  size_t bytes = 0;
   state->in_line = false;
   --in_line_;
   if (ctx_->MayAct() && Sendable(*state)) {
     absl::optional<Batch> batch = TakeNext(*state);
-    if (batch) Send(*state, *std::move(batch));
+    if (batch) bytes = Send(*state, *std::move(batch));
   }
   state->granted.Release();
   Schedule(*state);
+  return bytes;
 }
 
 // Where it came from, to be sent as soon as it may.
@@ -291,22 +293,23 @@ bool EndpointFunction::MayStart(const std::string& key, uint64_t flight) {
   return true;
 }
 
-void EndpointFunction::Send(EndpointState& state, Batch batch) {
-  if (!ReadMembers(state, batch)) return;
+size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
+  if (!ReadMembers(state, batch)) return 0;
   if (!batch.key) {
     std::stable_sort(batch.messages.begin(), batch.messages.end(),
                      [](const Message& a, const Message& b) { return a.order < b.order; });
   }
-  if (!Load(state, batch)) return;
+  if (!Load(state, batch)) return 0;
+  const size_t bytes = batch.bytes;
   switch (Admit(state, batch)) {
     case Admission::kDrop:
-      return;
+      return bytes;
     case Admission::kWait:
       state.awaits_snapshot = true;
       awaiting_.push_back(state.key);
       program_.metrics().waiting_for_snapshot.Add(1);
       PutBack(state, std::move(batch));
-      return;
+      return bytes;
     case Admission::kSend:
       break;
   }
@@ -322,7 +325,7 @@ void EndpointFunction::Send(EndpointState& state, Batch batch) {
     POSTRIDER_LOG(kWarn, "endpoint cannot be sent to", {"endpoint", state.id.ToString()},
                   {"why", request.status().message()});
     Settle(state, std::move(batch), MisconfiguredOutcome());
-    return;
+    return bytes;
   }
   const uint64_t id = program_.NextFlight();
   const size_t size = batch.messages.size();
@@ -346,8 +349,11 @@ void EndpointFunction::Send(EndpointState& state, Batch batch) {
     return function != nullptr && (*function)->MayStart(key, id);
   };
   // The program outlives each request; this function need not.
-  placed.request = program_.sink().Send(
-      *std::move(request), [program = &program_, self, key = state.key, id](HttpResult result) {
+  program_.TakeSlot(state.customer);
+  placed.request =
+      program_.sink().Send(*std::move(request), [program = &program_, self, key = state.key, id,
+                                                 customer = state.customer](HttpResult result) {
+        program->GiveSlot(customer);
         const std::shared_ptr<EndpointFunction*> function = self.lock();
         if (function != nullptr) {
           (*function)->OnHttpResult(key, id, std::move(result));
@@ -355,6 +361,7 @@ void EndpointFunction::Send(EndpointState& state, Batch batch) {
           program->OnMovedResult(id, result);
         }
       });
+  return bytes;
 }
 
 }  // namespace postrider::delivery

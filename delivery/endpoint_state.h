@@ -39,6 +39,7 @@ struct Flight {
 struct EndpointState {
   std::string key;
   subscriptions::EndpointId id;
+  subscriptions::CustomerId customer;  // as far as it is known
   bool streaming = false;
   int64_t events_max = 1000;
   int64_t bytes_max = 1 << 20;

@@ -207,6 +207,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.backlog_room_bytes = static_cast<size_t>(budget.backlog_room);
   delivery.waiting_bytes_max = static_cast<size_t>(budget.waiting);
   delivery.snapshot_age_max = snapshot_age_max;
+  delivery.requests_max = static_cast<size_t>(options.requests_max);
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);
   sink_options.idle_connections_max = static_cast<size_t>(budget.connections_max);

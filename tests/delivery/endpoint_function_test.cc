@@ -233,7 +233,7 @@ TEST_F(EndpointFunctionTest, RetryAfterHoldsTheWholeEndpoint) {
   Advance(milliseconds(9'999));
   EXPECT_EQ(sink_->size(), 1u);
   Advance(milliseconds(1));
-  EXPECT_EQ(sink_->size(), 2u);
+  EXPECT_EQ(sink_->size(), 3u);
 }
 
 TEST_F(EndpointFunctionTest, ARetryAfterPastTheHorizonIsCutAndTheMessageGetsOneTryAfterIt) {
@@ -738,7 +738,7 @@ TEST_F(EndpointFunctionTest, LagListsAnEndpointOnceHoweverManyBatchesItOpens) {
   EXPECT_EQ(static_cast<EndpointFunction&>(*function_).waiting_for_partition_end(), 0u);
 }
 
-TEST_F(EndpointFunctionTest, EndpointsTakeTurns) {
+TEST_F(EndpointFunctionTest, SendsWhileTheSinkHasRoom) {
   settings_.mode = EndpointMode::kStreaming;
   settings_.window_max = 8;
   Publish();
@@ -746,10 +746,28 @@ TEST_F(EndpointFunctionTest, EndpointsTakeTurns) {
   Deliver(1, 3);
   sink_->SetRoom(1);
   Turn();
-  EXPECT_EQ(sink_->size(), 1u) << "one request a turn, and no more than there is room for";
+  EXPECT_EQ(sink_->size(), 1u) << "no more than there is room for";
   sink_->SetRoom(3);
   Turn();
-  EXPECT_EQ(sink_->size(), 2u);
+  EXPECT_EQ(sink_->size(), 3u);
+}
+
+TEST_F(EndpointFunctionTest, HasNoMoreInFlightThanTheShardHasSlots) {
+  Stop();
+  options_.requests_max = 2;
+  program_.reset();
+  MakeProgram();
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 8;
+  Publish();
+  Start();
+  Deliver(1, 3);
+  Turn();
+  Turn();
+  ASSERT_EQ(sink_->size(), 2u);
+  sink_->AnswerStatus(0, 200);
+  Turn();
+  EXPECT_EQ(sink_->size(), 3u);
 }
 
 TEST_F(EndpointFunctionTest, AbortsWhatIsInFlightWhenItIsClosed) {

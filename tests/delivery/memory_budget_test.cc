@@ -25,8 +25,8 @@ MemoryDemand Demand(int64_t limit, int64_t shards, int64_t requests_max = 2'000)
 
 int64_t Sum(const MemoryBudget& budget, int64_t shards) {
   const int64_t per_shard = budget.messages + budget.backlog_room + budget.waiting +
-                            budget.prefetch + budget.producer +
-                            budget.restore_prefetch + budget.connections;
+                            budget.prefetch + budget.producer + budget.restore_prefetch +
+                            budget.connections;
   return budget.process + budget.reserve + budget.overlays + budget.endpoint_state +
          budget.backlog_store + per_shard * shards;
 }
