@@ -6,8 +6,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/base/status_macros.h"
 #include "core/crypto/digest.h"
+#include "core/json/reader.h"
 #include "delivery/body.h"
 
 namespace postrider::delivery {
@@ -15,6 +17,14 @@ namespace {
 
 uint32_t Narrow(size_t bytes) {
   return static_cast<uint32_t>(std::min<size_t>(bytes, std::numeric_limits<uint32_t>::max()));
+}
+
+bool IsOneJsonValue(absl::string_view data) {
+  // The prover keeps 14 times the bytes of the longest text; a long one goes without.
+  constexpr size_t kProverBytesMax = 64 << 10;
+  if (data.size() > kProverBytesMax) return ProveJson(data) == JsonProof::kProven;
+  thread_local JsonProver prover;
+  return prover.Prove(data) == JsonProof::kProven;
 }
 
 }  // namespace
@@ -35,6 +45,9 @@ absl::StatusOr<std::unique_ptr<MessageContent>> MakeMessageContent(absl::string_
   auto content = std::make_unique<MessageContent>();
   ASSIGN_OR_RETURN(content->record, subscriptions::DecodeDispatchRecord(encoded));
   content->encoded = std::string(encoded);
+  if (!IsOneJsonValue(content->record.data)) {
+    return absl::DataLossError("dispatch record: the data are not one JSON value");
+  }
   content->data_bytes = content->record.data.size();
   // One copy is enough.
   std::string().swap(content->record.data);
@@ -42,17 +55,28 @@ absl::StatusOr<std::unique_ptr<MessageContent>> MakeMessageContent(absl::string_
   return content;
 }
 
-Message MakeMessage(std::unique_ptr<MessageContent> content, uint64_t order,
-                    const IdBytes& digest) {
+Message MakeMessage(std::unique_ptr<MessageContent> content, uint64_t order, const IdBytes& digest,
+                    subscriptions::BodyFormat format) {
   Message message;
   message.order = order;
   message.digest = digest;
   message.bytes = Narrow(content->encoded.size());
-  message.body_bytes = Narrow(EnvelopeBytesMax(content->View()) + 1);
+  message.body_bytes = Narrow(BodyBytesMax(format, content->View()));
   message.event_time = content->record.event_time;
   message.dispatch_time = content->record.dispatch_time;
   message.content = std::move(content);
   return message;
+}
+
+void Batch::Remeasure(subscriptions::BodyFormat format) {
+  bytes = 0;
+  for (Message& message : messages) {
+    // Of one whose content was parked no more is known than its bound in the format of before.
+    message.body_bytes =
+        Narrow(message.content == nullptr ? message.body_bytes + kBodyBytesBetweenFormats
+                                          : BodyBytesMax(format, message.content->View()));
+    bytes += message.body_bytes;
+  }
 }
 
 void DropParkedContents(Batch& batch) {

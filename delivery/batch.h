@@ -16,6 +16,7 @@
 #include "delivery/message.h"
 #include "delivery/outcome.h"
 #include "subscriptions/dispatch/dispatch_record.h"
+#include "subscriptions/registry/endpoint.h"
 
 namespace postrider::delivery {
 
@@ -33,7 +34,9 @@ struct MessageContent {
   // Its texts belong to this.
   MessageView View() const;
 };
-// Errors as of DecodeDispatchRecord().
+// Errors as of DecodeDispatchRecord(); DataLoss also for data that are not exactly one JSON value
+// in UTF-8: in a body such could end the value that they stand in, and forge another message beside
+// it. The matcher proves them too; this holds whoever wrote the record.
 absl::StatusOr<std::unique_ptr<MessageContent>> MakeMessageContent(absl::string_view encoded);
 
 // One message in an endpoint's memory. Its record is pending in the log, or it is an entry of the
@@ -42,7 +45,7 @@ struct Message {
   uint64_t order = 0;       // its offset in the dispatch log; its place in the backlog
   IdBytes digest{};         // of its identity
   uint32_t bytes = 0;       // of its record
-  uint32_t body_bytes = 0;  // of its envelope, at most
+  uint32_t body_bytes = 0;  // of its part of a body, at most
   WallTime event_time;
   WallTime dispatch_time;
   MonotonicTime arrived;
@@ -50,8 +53,9 @@ struct Message {
   bool listed = false;                      // its end removes the entry
   std::unique_ptr<MessageContent> content;  // null: is read back from the backlog when it is needed
 };
-// `content` becomes the message's.
-Message MakeMessage(std::unique_ptr<MessageContent> content, uint64_t order, const IdBytes& digest);
+// `content` becomes the message's, which will be sent in this format.
+Message MakeMessage(std::unique_ptr<MessageContent> content, uint64_t order, const IdBytes& digest,
+                    subscriptions::BodyFormat format);
 
 inline absl::string_view DigestBytes(const IdBytes& digest) {
   return absl::string_view(reinterpret_cast<const char*>(digest.data()), digest.size());
@@ -76,6 +80,8 @@ struct Batch {
     bytes += message.body_bytes;
     messages.push_back(std::move(message));
   }
+  // The bounds of its messages anew, for another format.
+  void Remeasure(subscriptions::BodyFormat format);
   size_t size() const { return messages.size() + members_left_out; }
 };
 // What one message that is read back takes: its record, and its place in the batch and the sets.

@@ -1,38 +1,52 @@
 #include "delivery/body.h"
 
-#include <chrono>
-#include <cstdint>
+#include <algorithm>
+#include <initializer_list>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/id.h"
 #include "core/crypto/digest.h"
 #include "core/json/time_text.h"
 #include "core/json/writer.h"
+#include "delivery/cloud_event.h"
+#include "delivery/json_text_bytes.h"
 
 namespace postrider::delivery {
 namespace {
 
+using subscriptions::BodyFormat;
+
 // So much of an envelope is neither text of the event nor its data.
 constexpr size_t kEnvelopeFrameBytes =
     sizeof(R"({"id":"","event_id":"","type":"","timestamp":"2030-01-02T03:04:05.678Z",)"
-           R"("tenant":"","department":null,"data":})");
+           R"("tenant":"","department":null,"data":})") -
+    1;
 
-size_t TextBytes(const MessageView& message) {
-  return message.message_id.size() + message.event_id.size() + message.type.size() +
-         message.tenant.size() + (message.department ? message.department->size() : 0);
+constexpr absl::string_view kJson = "application/json";
+constexpr absl::string_view kNdjson = "application/x-ndjson";
+constexpr absl::string_view kCloudEvent = "application/cloudevents+json";
+constexpr absl::string_view kCloudEventBatch = "application/cloudevents-batch+json";
+
+// An envelope in one line. In JSON a newline can only stand between tokens: none is raw in a
+// string. So each is as good as a space.
+void AppendLine(const MessageView& message, std::string* out) {
+  const size_t begin = out->size();
+  AppendEnvelope(message, out);
+  std::replace_if(
+      out->begin() + static_cast<ptrdiff_t>(begin), out->end(),
+      [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  out->push_back('\n');
 }
-// What a text takes in JSON: itself where it is plain ASCII, else no more than six bytes for one.
-size_t JsonTextBytesMax(absl::string_view text) {
-  size_t bytes = 0;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    const bool plain = byte >= 0x20 && byte < 0x80 && c != '"' && c != '\\';
-    bytes += plain ? 1 : 6;
+
+template <typename AppendOne>
+void AppendArray(absl::Span<const MessageView> messages, AppendOne append_one, std::string* out) {
+  out->push_back('[');
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (i > 0) out->push_back(',');
+    append_one(messages[i], out);
   }
-  return bytes;
-}
-size_t LikelyBytes(const MessageView& message) {
-  return kEnvelopeFrameBytes + TextBytes(message) + message.data.size();
+  out->push_back(']');
 }
 
 }  // namespace
@@ -69,24 +83,61 @@ size_t EnvelopeBytesMax(const MessageView& message) {
   return bytes;
 }
 
-std::string EnvelopeBody(const MessageView& message) {
-  std::string body;
-  body.reserve(LikelyBytes(message));
-  AppendEnvelope(message, &body);
-  return body;
+size_t BodyBytesMax(BodyFormat format, const MessageView& message) {
+  // A comma for each message, and the brackets, which make the comma of the first one two.
+  constexpr size_t kArrayBytes = 2;
+  switch (format) {
+    case BodyFormat::kRaw:
+    case BodyFormat::kCloudEventsBinary:
+      return message.data.size();
+    case BodyFormat::kCloudEvents:
+      return CloudEventBytesMax(message) + kArrayBytes;
+    case BodyFormat::kNdjson:
+      return EnvelopeBytesMax(message) + 1;
+    case BodyFormat::kEnvelope:
+      break;
+  }
+  return EnvelopeBytesMax(message) + kArrayBytes;
 }
 
-std::string BatchBody(absl::Span<const MessageView> messages) {
-  std::string body;
-  size_t bytes = 2;
-  for (const MessageView& message : messages) bytes += LikelyBytes(message);
-  body.reserve(bytes);
-  body.push_back('[');
-  for (const MessageView& message : messages) {
-    if (body.size() > 1) body.push_back(',');
-    AppendEnvelope(message, &body);
+Body MakeBody(BodyFormat format, Composition composition, absl::Span<const MessageView> messages) {
+  const bool alone = composition == Composition::kAlone;
+  POSTRIDER_CHECK(alone ? messages.size() == 1 : !messages.empty());
+  if (!alone && IsForStreamingOnly(format)) format = BodyFormat::kEnvelope;
+  Body body;
+  size_t bytes = 0;
+  for (const MessageView& message : messages) bytes += BodyBytesMax(format, message);
+  body.bytes.reserve(bytes);
+  switch (format) {
+    case BodyFormat::kRaw:
+    case BodyFormat::kCloudEventsBinary:
+      body.content_type = kJson;
+      body.bytes.append(messages.front().data.data(), messages.front().data.size());
+      if (format == BodyFormat::kCloudEventsBinary) {
+        body.headers = CloudEventHeaders(messages.front());
+      }
+      return body;
+    case BodyFormat::kCloudEvents:
+      body.content_type = alone ? kCloudEvent : kCloudEventBatch;
+      if (alone) {
+        AppendCloudEvent(messages.front(), &body.bytes);
+      } else {
+        AppendArray(messages, AppendCloudEvent, &body.bytes);
+      }
+      return body;
+    case BodyFormat::kNdjson:
+      body.content_type = kNdjson;
+      for (const MessageView& message : messages) AppendLine(message, &body.bytes);
+      return body;
+    case BodyFormat::kEnvelope:
+      break;
   }
-  body.push_back(']');
+  body.content_type = kJson;
+  if (alone) {
+    AppendEnvelope(messages.front(), &body.bytes);
+  } else {
+    AppendArray(messages, AppendEnvelope, &body.bytes);
+  }
   return body;
 }
 

@@ -12,6 +12,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "core/base/clock.h"
 #include "core/base/random.h"
+#include "core/compression/compressor.h"
 #include "core/crypto/key_ring.h"
 #include "core/http/http_sink.h"
 #include "core/stream/function.h"
@@ -94,6 +95,7 @@ class DeliveryProgram final : public ShardProgram {
   const DeliveryOptions& options() const { return options_; }
   HttpSink& sink() { return *sink_; }
   const KeyRing& keys() const { return keys_; }
+  Compressor& compressor() { return compressor_; }
   DeliveryMetrics& metrics() { return metrics_; }
   Random& random() { return random_; }
   // Puts an endpoint in line; the function sees to it that it stands there once.
@@ -146,6 +148,7 @@ class DeliveryProgram final : public ShardProgram {
   size_t room_given_ = 0;                 // as it was when the lines were looked at last
   size_t waiting_bytes_ = 0;
   std::unique_ptr<HttpSink> sink_;
+  Compressor compressor_;
   const KeyRing& keys_;
   DeliveryMetrics& metrics_;
   Random random_;

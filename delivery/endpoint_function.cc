@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "delivery/body.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_timers.h"
 
@@ -80,11 +81,15 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   const std::shared_ptr<const subscriptions::Endpoint> endpoint = snapshot->FindEndpoint(state.id);
   if (endpoint == nullptr) return;
   const subscriptions::EndpointSettings& settings = endpoint->settings;
-  const bool tighter = (settings.mode == EndpointMode::kStreaming && !state.streaming) ||
+  const bool streaming =
+      settings.mode == EndpointMode::kStreaming || IsForStreamingOnly(settings.body.format);
+  const bool other_format = settings.body.format != state.format;
+  const bool tighter = other_format || (streaming && !state.streaming) ||
                        settings.batch.events_max < state.events_max ||
                        settings.batch.bytes_max < state.bytes_max;
   const bool other_wait = settings.batch.wait_max != state.wait_max;
-  state.streaming = settings.mode == EndpointMode::kStreaming;
+  state.streaming = streaming;
+  state.format = settings.body.format;
   state.events_max = settings.batch.events_max;
   state.bytes_max = settings.batch.bytes_max;
   state.wait_max = settings.batch.wait_max;
@@ -92,6 +97,7 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   state.customer = endpoint->customer;
   state.window.SetLimit(settings.window_max);
   if (state.prepared != nullptr && state.prepared->endpoint != endpoint) state.prepared.reset();
+  if (other_format) Remeasure(state);
   if (tighter) CutUntried(state);
   if (other_wait && !state.open.messages.empty() && !state.open_due) {
     StartOpen(state, state.open.messages.front());
@@ -121,6 +127,16 @@ void EndpointFunction::Cut(const EndpointState& state, std::deque<Batch>& batche
       piece.Add(std::move(last));
     }
     batches.push_back(std::move(piece));
+  }
+}
+
+// What was gathered for another format. What was sent keeps its members, and so needs no bound.
+void EndpointFunction::Remeasure(EndpointState& state) {
+  state.open.Remeasure(state.format);
+  for (std::deque<Batch>* batches : {&state.ready, &state.drained}) {
+    for (Batch& batch : *batches) {
+      if (batch.tries == 0 && !batch.recorded) batch.Remeasure(state.format);
+    }
   }
 }
 
@@ -186,7 +202,7 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
       return backlog_->WhenDurable([this, offset] { ctx_->Complete(offset); });
     }
   }
-  Message message = MakeMessage(*std::move(content), order, digest);
+  Message message = MakeMessage(*std::move(content), order, digest, state.format);
   message.arrived = ctx.clock().Now();
   message.pending = true;
   message.listed = listed;

@@ -134,6 +134,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   void ReadSettings(EndpointState& state);
   static bool Fits(const EndpointState& state, const Batch& batch);
   static void Cut(const EndpointState& state, std::deque<Batch>& batches);
+  static void Remeasure(EndpointState& state);
   void CutUntried(EndpointState& state);
   void Reject(const LogRecord& record);
   bool IsEntry(const EndpointState& state, uint64_t order, const IdBytes& digest);
@@ -154,9 +155,9 @@ class EndpointFunction final : public KeyedProcessFunction {
   size_t Send(EndpointState& state, Batch batch);
   void PutBack(EndpointState& state, Batch batch);
   Admission Admit(EndpointState& state, Batch& batch);
-  const PreparedEndpoint* Prepared(EndpointState& state, absl::Status* why);
-  absl::StatusOr<HttpRequest> MakeRequest(EndpointState& state, Batch& batch,
-                                          const PreparedEndpoint& prepared);
+  PreparedEndpoint* Prepared(EndpointState& state, absl::Status* why);
+  absl::StatusOr<HttpRequest> MakeRequest(const EndpointState& state, const Batch& batch,
+                                          PreparedEndpoint& prepared);
   bool MayStart(const std::string& key, uint64_t flight);
 
   // endpoint_settling.cc

@@ -354,7 +354,7 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
           state.drain_from = order + 1;
           return damaged.size() < kDamagedMax;
         }
-        Message message = MakeMessage(*std::move(content), order, digest);
+        Message message = MakeMessage(*std::move(content), order, digest, state.format);
         full = !found.empty() &&
                (bytes + message.body_bytes > bytes_max || RoomOf(message) > room.bytes());
         if (full) return false;

@@ -8,12 +8,11 @@
 
 #include "core/base/check.h"
 #include "core/base/log.h"
-#include "core/base/status_macros.h"
 #include "delivery/body.h"
 #include "delivery/delivery_program.h"
+#include "delivery/delivery_request.h"
 #include "delivery/endpoint_function.h"
 #include "delivery/endpoint_timers.h"
-#include "delivery/headers.h"
 
 namespace postrider::delivery {
 namespace {
@@ -233,7 +232,7 @@ EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch&
   return batch.messages.empty() ? Admission::kDrop : Admission::kSend;
 }
 
-const PreparedEndpoint* EndpointFunction::Prepared(EndpointState& state, absl::Status* why) {
+PreparedEndpoint* EndpointFunction::Prepared(EndpointState& state, absl::Status* why) {
   if (state.prepared == nullptr) {
     absl::StatusOr<std::unique_ptr<PreparedEndpoint>> prepared =
         PrepareEndpoint(program_.snapshot()->FindEndpoint(state.id), program_.keys());
@@ -246,39 +245,19 @@ const PreparedEndpoint* EndpointFunction::Prepared(EndpointState& state, absl::S
   return state.prepared.get();
 }
 
-absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(EndpointState& state, Batch& batch,
-                                                          const PreparedEndpoint& prepared) {
-  const subscriptions::EndpointSettings& settings = prepared.endpoint->settings;
+absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(const EndpointState& state,
+                                                          const Batch& batch,
+                                                          PreparedEndpoint& prepared) {
   std::vector<MessageView> views;
   views.reserve(batch.messages.size());
   for (const Message& message : batch.messages) views.push_back(message.content->View());
-  HttpRequest request;
-  request.url = prepared.url;
-  request.total_timeout = settings.timeout;
-  request.connection_group = std::string(prepared.endpoint->customer.view());
-  std::string id;
-  if (state.streaming && views.size() == 1) {
-    id = batch.messages.front().content->message_id;
-    request.body = EnvelopeBody(views.front());
-  } else {
-    id = BatchId(views);
-    request.body = BatchBody(views);
-  }
-  const WallTime now = ctx_->clock().Wall();
-  const int64_t seconds = MillisSinceEpoch(now) / 1000;
-  const std::string signature = state.prepared->secrets.Sign(id, seconds, request.body, now);
-  if (signature.empty()) {
-    return absl::FailedPreconditionError("delivery: the endpoint has no valid signing secret");
-  }
-  DeliveryHeaders headers;
-  headers.webhook_id = id;
-  headers.timestamp_seconds = seconds;
-  headers.signature = signature;
-  headers.attempt = batch.tries;
-  headers.batch_size = views.size();
-  headers.custom = &settings.headers;
-  ASSIGN_OR_RETURN(request.headers, MakeDeliveryHeaders(headers));
-  return request;
+  DeliveryRequest request;
+  request.messages = views;
+  request.composition =
+      state.streaming && views.size() == 1 ? Composition::kAlone : Composition::kList;
+  request.attempt = batch.tries;
+  request.now = ctx_->clock().Wall();
+  return MakeDeliveryRequest(request, prepared, program_.compressor());
 }
 
 // Asked when a request has its slot: it may have waited for that, and the right to send may have
@@ -318,7 +297,7 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   if (batch.tries == 1) batch.first_try = now;
   if (!batch.key) batch.key = BatchKey(batch.messages);
   absl::Status why;
-  const PreparedEndpoint* prepared = Prepared(state, &why);
+  PreparedEndpoint* prepared = Prepared(state, &why);
   absl::StatusOr<HttpRequest> request =
       prepared == nullptr ? absl::StatusOr<HttpRequest>(why) : MakeRequest(state, batch, *prepared);
   if (!request.ok()) {

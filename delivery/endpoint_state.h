@@ -41,6 +41,7 @@ struct EndpointState {
   subscriptions::EndpointId id;
   subscriptions::CustomerId customer;  // as far as it is known
   bool streaming = false;
+  subscriptions::BodyFormat format = subscriptions::BodyFormat::kEnvelope;
   int64_t events_max = 1000;
   int64_t bytes_max = 1 << 20;
   Duration wait_max = std::chrono::seconds(1);

@@ -1,10 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "core/base/clock.h"
 #include "core/http/header_rules.h"
 
 namespace postrider::delivery {
@@ -16,12 +16,15 @@ struct DeliveryHeaders {
   int attempt = 1;
   size_t batch_size = 1;
   absl::string_view content_type = "application/json";
+  absl::string_view content_encoding;   // empty: none
+  HttpHeaders event;                    // ce-...
   const HttpHeaders* custom = nullptr;  // the endpoint's own, in their order; may be null
 };
 
 // The only place where header lines of a delivery are made: always the same lines in the same
-// order, ours first. FailedPrecondition when one is unfit for the wire, such as an endpoint's
-// header that was put into the database past the API; it says which, never its value.
-absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(const DeliveryHeaders& input);
+// order, ours first. FailedPrecondition when one is unfit for the wire or would stand there twice,
+// such as an endpoint's header that was put into the database past the API; it says which, never
+// its value.
+absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(DeliveryHeaders input);
 
 }  // namespace postrider::delivery

@@ -9,7 +9,8 @@
 namespace postrider::subscriptions {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+// Version 1 had no private keys.
+constexpr uint8_t kVersion = 2;
 
 // What the sealed value is bound to. The views live as long as this.
 struct Place {
@@ -37,6 +38,7 @@ absl::StatusOr<std::string> SealEndpointSecrets(const KeyRing& keys, CustomerId 
     writer.Zigzag(MillisSinceEpoch(secret.created_at));
     writer.U8(secret.expires_at ? 1 : 0);
     if (secret.expires_at) writer.Zigzag(MillisSinceEpoch(*secret.expires_at));
+    writer.String(secret.private_key);
   }
   const Place place(customer, endpoint);
   return keys.Seal(writer.bytes(), place.context());
@@ -49,7 +51,8 @@ absl::StatusOr<std::vector<EndpointSecret>> OpenEndpointSecrets(const KeyRing& k
   const Place place(customer, endpoint);
   ASSIGN_OR_RETURN(const std::string plain, keys.Open(sealed, place.context()));
   ByteReader reader(plain);
-  const bool known = reader.U8() == kVersion;
+  const uint8_t version = reader.U8();
+  const bool known = version >= 1 && version <= kVersion;
   const uint64_t count = reader.Varint();
   std::vector<EndpointSecret> secrets;
   if (known && count >= 1 && count <= kEndpointSecretsMax) {
@@ -58,6 +61,7 @@ absl::StatusOr<std::vector<EndpointSecret>> OpenEndpointSecrets(const KeyRing& k
       secret.secret = std::string(reader.String());
       secret.created_at = WallTimeFromMillis(reader.Zigzag());
       if (reader.U8() != 0) secret.expires_at = WallTimeFromMillis(reader.Zigzag());
+      if (version >= 2) secret.private_key = std::string(reader.String());
       secrets.push_back(std::move(secret));
     }
   }

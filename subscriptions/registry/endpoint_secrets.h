@@ -19,6 +19,8 @@ struct EndpointSecret {
   std::string secret;  // "whsec_<base64>"
   WallTime created_at;
   absl::optional<WallTime> expires_at;  // set when another one has taken its place
+  // "whsk_<base64>" (signing_keys.h), of the signatures v1a; empty: made before there were such.
+  std::string private_key{};
 
   bool active(WallTime now) const { return !expires_at || now < *expires_at; }
 };

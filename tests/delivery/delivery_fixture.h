@@ -43,6 +43,10 @@ inline IdBytes Bytes(uint8_t last) {
   return bytes;
 }
 
+// Of the fixture's endpoint. Its public key: whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=
+inline constexpr char kPrivateKey[] =
+    "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==";
+
 // One endpoint's function, with a sink and changelogs that answer when the test says so, and its
 // lives one after the other.
 class DeliveryFixture : public testing::Test {
@@ -133,7 +137,10 @@ class DeliveryFixture : public testing::Test {
       endpoint.changed_xid = 1;
       endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
           keys_, customer_, endpoint_,
-          {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", ctx().clock().Wall(), {}}});
+          {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+            ctx().clock().Wall(),
+            {},
+            kPrivateKey}});
       builder.PutEndpoint(std::move(endpoint));
     }
     program_->SetSnapshot(

@@ -49,6 +49,27 @@ TEST(HeadersTest, RefusesHeadersThatTheApiWouldHaveRefused) {
   }
 }
 
+TEST(HeadersTest, SaysHowTheBodyIsWritten) {
+  DeliveryHeaders input = Input();
+  input.content_type = "application/x-ndjson";
+  input.content_encoding = "gzip";
+  ASSERT_OK_AND_ASSIGN(const HttpHeaders headers, MakeDeliveryHeaders(input));
+  EXPECT_EQ(headers[0].second, "application/x-ndjson");
+  EXPECT_EQ(headers[1], (HttpHeaders::value_type{"content-encoding", "gzip"}));
+}
+
+TEST(HeadersTest, AnEndpointsHeaderNeverStandsBesideOneOfTheEvent) {
+  const HttpHeaders custom = {{"CE-Id", "mine"}};
+  DeliveryHeaders input = Input(&custom);
+  EXPECT_OK(MakeDeliveryHeaders(input));
+  input.event = {{"ce-id", "msg_1"}};
+  EXPECT_THAT(MakeDeliveryHeaders(input),
+              tests::StatusIs(absl::StatusCode::kFailedPrecondition, Not(HasSubstr("mine"))));
+  input.custom = nullptr;
+  ASSERT_OK_AND_ASSIGN(const HttpHeaders headers, MakeDeliveryHeaders(input));
+  EXPECT_EQ(headers.back(), (HttpHeaders::value_type{"ce-id", "msg_1"}));
+}
+
 TEST(HeadersTest, RefusesAnEmptySignature) {
   DeliveryHeaders input = Input();
   input.signature = "";

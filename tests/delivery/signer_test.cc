@@ -1,19 +1,24 @@
 #include "delivery/signer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <string>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "gmock/gmock.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "core/crypto/ed25519.h"
 #include "gtest/gtest.h"
-#include "tests/support/status_matchers.h"
+#include "subscriptions/registry/signing_keys.h"
 
 namespace postrider::delivery {
 namespace {
 
-using ::testing::HasSubstr;
-using ::testing::Not;
+using subscriptions::DecodePrivateKey;
+using subscriptions::DecodeSigningSecret;
+using subscriptions::SignatureScheme;
 
 constexpr char kSecret1[] = "whsec_AQIDBAUGBwgJCgsMDQ4PEBESExQVFhcYGRobHB0eHyA=";
 constexpr char kSecret2[] = "whsec_ISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+P0A=";
@@ -23,7 +28,7 @@ constexpr char kSignature2[] = "v1,+tTXtmo9jlwf/yaq0fFz9wdPwPrmFp40yCDWv9iTSWw="
 constexpr int64_t kTime = 1'700'000'000;
 const WallTime kNow = WallTimeFromMillis(kTime * 1'000);
 
-std::string Key(absl::string_view text) { return DecodeSecret(text).value(); }
+std::string Key(absl::string_view text) { return DecodeSigningSecret(text).value(); }
 
 // SIGN-01
 TEST(SignerTest, SignsExactlyTheBytesThatAreSent) {
@@ -68,17 +73,63 @@ TEST(SignerTest, HoldsSoManySecrets) {
   EXPECT_FALSE(secrets.Add(Key(kSecret1)));
 }
 
-TEST(SignerTest, TakesSecretsOfTheRightFormAlone) {
-  const auto secret = [](size_t bytes) {
-    return absl::StrCat("whsec_", absl::Base64Escape(std::string(bytes, 's')));
+// The signature of the specification's example of its headers, whose key and text are those of
+// test_asymmetric_key_signing in the server of svix-webhooks, which its authors wrote too.
+constexpr char kPair[] =
+    "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==";
+constexpr char kPairBody[] = "{\"test\": 2432232314}";
+constexpr char kPairId[] = "msg_p5jXN8AQM9LWM0D4loKWxJek";
+constexpr int64_t kPairTime = 1'614'265'330;
+constexpr char kPairSignature[] =
+    "v1a,hnO3f9T8Ytu9HwrXslvumlUpqtNVqkhqw/enGzPCXe5BdqzCInXqYXFymVJaA7AZdpXwVLPo3mNl8EM+m7TBAg==";
+
+Ed25519Seed Seed(absl::string_view text) { return DecodePrivateKey(text).value(); }
+
+TEST(SignerTest, SignsWithAKeyPairAsTheSpecificationDoes) {
+  SecretSet secrets(SignatureScheme::kEd25519);
+  ASSERT_TRUE(secrets.Add(Key(kSecret1), {}, Seed(kPair)));
+  EXPECT_EQ(secrets.Sign(kPairId, kPairTime, kPairBody, kNow), kPairSignature);
+  EXPECT_NE(secrets.Sign(kPairId, kPairTime + 1, kPairBody, kNow), kPairSignature);
+}
+
+TEST(SignerTest, SignsByBothSchemesWithEverySecretThatIsValid) {
+  const Ed25519Seed other{7};
+  SecretSet secrets(SignatureScheme::kBoth);
+  ASSERT_TRUE(secrets.Add(Key(kSecret2), {}, Seed(kPair)));
+  ASSERT_TRUE(secrets.Add(Key(kSecret1), kNow, other));
+  const auto parts = [&secrets](WallTime now) -> std::vector<std::string> {
+    return absl::StrSplit(secrets.Sign("msg_t1", kTime, kBody, now), ' ');
   };
-  EXPECT_FALSE(DecodeSecret(secret(23)).ok());
-  EXPECT_OK(DecodeSecret(secret(24)));
-  EXPECT_OK(DecodeSecret(secret(64)));
-  EXPECT_FALSE(DecodeSecret(secret(65)).ok());
-  EXPECT_FALSE(DecodeSecret(absl::Base64Escape(std::string(32, 's'))).ok());
-  EXPECT_THAT(DecodeSecret("whsec_not*base64"),
-              tests::StatusIs(absl::StatusCode::kInvalidArgument, Not(HasSubstr("not*base64"))));
+  const std::vector<std::string> both = parts(kNow - std::chrono::milliseconds(1));
+  ASSERT_EQ(both.size(), 4u);
+  EXPECT_EQ(both[0], kSignature2);
+  EXPECT_EQ(both[2], kSignature1);
+  const std::string text = absl::StrCat("msg_t1.", kTime, ".", kBody);
+  const auto verifies = [&text](const Ed25519Seed& seed, absl::string_view part) {
+    std::string bytes;
+    Ed25519Signature signature{};
+    if (!absl::ConsumePrefix(&part, "v1a,") || !absl::Base64Unescape(part, &bytes) ||
+        bytes.size() != signature.size()) {
+      return false;
+    }
+    std::copy(bytes.begin(), bytes.end(), signature.begin());
+    return VerifyEd25519(Ed25519Key(seed).public_key(), text, signature);
+  };
+  EXPECT_TRUE(verifies(Seed(kPair), both[1]));
+  EXPECT_TRUE(verifies(other, both[3]));
+  EXPECT_FALSE(verifies(other, both[1]));
+  EXPECT_EQ(parts(kNow), std::vector<std::string>(both.begin(), both.begin() + 2));
+}
+
+TEST(SignerTest, WithoutAKeyPairNothingIsSignedThatNeedsOne) {
+  for (const SignatureScheme scheme : {SignatureScheme::kEd25519, SignatureScheme::kBoth}) {
+    SecretSet secrets(scheme);
+    ASSERT_TRUE(secrets.Add(Key(kSecret1)));
+    EXPECT_EQ(secrets.Sign("msg_t1", kTime, kBody, kNow), "");
+    // An old secret without one signs by HMAC alone.
+    ASSERT_TRUE(secrets.Add(Key(kSecret2), {}, Seed(kPair)));
+    EXPECT_NE(secrets.Sign("msg_t1", kTime, kBody, kNow), "");
+  }
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/bytes.h"
 #include "core/base/random.h"
 #include "core/crypto/key_ring.h"
 #include "subscriptions/registry/endpoint_secrets.h"
@@ -482,7 +483,7 @@ TEST(EndpointSecretsTest, OpenOnlyInTheirOwnRow) {
   const auto customer = MakeId<CustomerId>(1);
   const auto endpoint = MakeId<EndpointId>(2);
   const std::vector<EndpointSecret> secrets = {
-      {"whsec_fresh", WallTimeFromMillis(10), absl::nullopt},
+      {"whsec_fresh", WallTimeFromMillis(10), absl::nullopt, "whsk_fresh"},
       {"whsec_old", WallTimeFromMillis(5), WallTimeFromMillis(20)}};
   ASSERT_OK_AND_ASSIGN(const std::string sealed,
                        SealEndpointSecrets(keys, customer, endpoint, secrets));
@@ -491,13 +492,35 @@ TEST(EndpointSecretsTest, OpenOnlyInTheirOwnRow) {
   ASSERT_THAT(opened, SizeIs(2));
   EXPECT_EQ(opened[0].secret, "whsec_fresh");
   EXPECT_FALSE(opened[0].expires_at.has_value());
+  EXPECT_EQ(opened[0].private_key, "whsk_fresh");
   EXPECT_EQ(opened[1].secret, "whsec_old");
+  EXPECT_EQ(opened[1].private_key, "");
   EXPECT_TRUE(opened[1].active(WallTimeFromMillis(19)));
   EXPECT_FALSE(opened[1].active(WallTimeFromMillis(20)));
   EXPECT_THAT(OpenEndpointSecrets(keys, customer, MakeId<EndpointId>(3), sealed),
               StatusIs(absl::StatusCode::kDataLoss));
   EXPECT_THAT(OpenEndpointSecrets(keys, MakeId<CustomerId>(9), endpoint, sealed),
               StatusIs(absl::StatusCode::kDataLoss));
+}
+
+TEST(EndpointSecretsTest, OpensWhatWasSealedBeforeThereWereKeyPairs) {
+  const KeyRing keys = *KeyRing::Parse(KeyRing::NewKeyLine("k"));
+  const auto customer = MakeId<CustomerId>(1);
+  const auto endpoint = MakeId<EndpointId>(2);
+  ByteWriter old;
+  old.U8(1);
+  old.Varint(1);
+  old.String("whsec_old");
+  old.Zigzag(10);
+  old.U8(1);
+  old.Zigzag(20);
+  const std::string sealed =
+      keys.Seal(old.bytes(), {"endpoints", "secrets_sealed", endpoint.ToUuid(), customer.ToUuid()});
+  ASSERT_OK_AND_ASSIGN(const auto opened, OpenEndpointSecrets(keys, customer, endpoint, sealed));
+  ASSERT_THAT(opened, SizeIs(1));
+  EXPECT_EQ(opened[0].secret, "whsec_old");
+  EXPECT_EQ(opened[0].expires_at, WallTimeFromMillis(20));
+  EXPECT_EQ(opened[0].private_key, "");
 }
 
 TEST(EndpointSecretsTest, RotationLetsTheOldOnesRunOut) {

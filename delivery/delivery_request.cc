@@ -1,0 +1,67 @@
+#include "delivery/delivery_request.h"
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "core/base/status_macros.h"
+#include "delivery/headers.h"
+#include "subscriptions/registry/endpoint.h"
+
+namespace postrider::delivery {
+namespace {
+
+using subscriptions::BodyCompression;
+
+// The value of content-encoding; empty: the body is left as it is.
+absl::string_view Compress(BodyCompression compression, Compressor& compressor, std::string* body) {
+  switch (compression) {
+    case BodyCompression::kGzip:
+      *body = compressor.Compress(Compression::kGzip, *body);
+      return "gzip";
+    case BodyCompression::kZstd:
+      *body = compressor.Compress(Compression::kZstd, *body);
+      return "zstd";
+    case BodyCompression::kNone:
+      break;
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
+                                                PreparedEndpoint& endpoint,
+                                                Compressor& compressor) {
+  const subscriptions::EndpointSettings& settings = endpoint.endpoint->settings;
+  HttpRequest request;
+  request.url = endpoint.url;
+  request.total_timeout = settings.timeout;
+  request.connection_group = std::string(endpoint.endpoint->customer.view());
+  const std::string id = input.composition == Composition::kAlone
+                             ? std::string(input.messages.front().message_id)
+                             : BatchId(input.messages);
+  Body body = MakeBody(settings.body.format, input.composition, input.messages);
+  const absl::string_view encoding = Compress(settings.body.compression, compressor, &body.bytes);
+  const int64_t seconds = MillisSinceEpoch(input.now) / 1000;
+  const std::string signature = endpoint.secrets.Sign(id, seconds, body.bytes, input.now);
+  if (signature.empty()) {
+    return absl::FailedPreconditionError("delivery: the endpoint has no valid signing secret");
+  }
+  DeliveryHeaders headers;
+  headers.webhook_id = id;
+  headers.timestamp_seconds = seconds;
+  headers.signature = signature;
+  headers.attempt = input.attempt;
+  headers.batch_size = input.messages.size();
+  headers.content_type = body.content_type;
+  headers.content_encoding = encoding;
+  headers.event = std::move(body.headers);
+  headers.custom = &settings.headers;
+  ASSIGN_OR_RETURN(request.headers, MakeDeliveryHeaders(std::move(headers)));
+  request.body = std::move(body.bytes);
+  return request;
+}
+
+}  // namespace postrider::delivery
