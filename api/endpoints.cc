@@ -159,7 +159,7 @@ void Create(CallPtr call) {
   if (!sealed.ok()) return call->Fail(SealFault(sealed.status()));
   call->InTransaction(
       AsCustomer(customer), [call, customer, id, settings, secret, sealed = *std::move(sealed)] {
-        subscriptions::InsertEndpoint(call->tx(), customer, id, settings, sealed,
+        subscriptions::InsertEndpoint(call->tx(), customer, id, settings, {}, sealed,
                                       call->Then<Endpoint>([call, secret](Endpoint endpoint) {
                                         JsonValue document = ToJson(endpoint);
                                         document.Set("secret", secret);
@@ -227,7 +227,7 @@ void Patch(CallPtr call) {
         if (!faults.empty()) return call->Fail(faults);
         if (settings == endpoint.settings) return call->Commit(Show(200, endpoint));
         subscriptions::UpdateEndpoint(
-            call->tx(), endpoint.customer, endpoint.id, settings,
+            call->tx(), endpoint.customer, endpoint.id, settings, {},
             call->Then<Endpoint>([call](Endpoint changed) { call->Commit(Show(200, changed)); }));
       });
 }

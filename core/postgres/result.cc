@@ -128,6 +128,17 @@ double RowReader::Double(absl::string_view name) {
   return status_.ok() ? number : 0;
 }
 
+absl::optional<double> RowReader::OptionalDouble(absl::string_view name) {
+  const absl::optional<absl::string_view> value = Value(name);
+  if (!value) return absl::nullopt;
+  double number = 0;
+  if (!absl::SimpleAtod(*value, &number)) {
+    Fail(name, "is no number");
+    return absl::nullopt;
+  }
+  return number;
+}
+
 bool RowReader::Bool(absl::string_view name) {
   const absl::string_view text = Required(name);
   if (text != "t" && text != "f") Fail(name, "is no boolean");
@@ -169,6 +180,17 @@ std::vector<std::string> RowReader::TextArray(absl::string_view name) {
   absl::optional<std::vector<std::string>> values = ParseTextArray(Required(name));
   if (!values) Fail(name, "is no text[] of one dimension");
   return status_.ok() ? *std::move(values) : std::vector<std::string>();
+}
+
+std::vector<int64_t> RowReader::IntArray(absl::string_view name) {
+  const absl::optional<std::vector<std::string>> texts = ParseTextArray(Required(name));
+  std::vector<int64_t> values;
+  bool good = texts.has_value();
+  for (size_t i = 0; good && i < texts->size(); ++i) {
+    good = ParseNumber((*texts)[i], &values.emplace_back());
+  }
+  if (!good) Fail(name, "is no bigint[] of one dimension");
+  return status_.ok() ? values : std::vector<int64_t>();
 }
 
 WallTime RowReader::Time(absl::string_view name) { return WallTimeFromMillis(Int(name)); }

@@ -57,6 +57,7 @@ class RowReader {
   // A `xid8` or another unsigned 64-bit number.
   uint64_t Unsigned(absl::string_view name);
   double Double(absl::string_view name);
+  absl::optional<double> OptionalDouble(absl::string_view name);
   bool Bool(absl::string_view name);
   IdBytes Uuid(absl::string_view name);
   absl::optional<IdBytes> OptionalUuid(absl::string_view name);
@@ -64,6 +65,8 @@ class RowReader {
   std::string Bytes(absl::string_view name);
   absl::optional<std::string> OptionalBytes(absl::string_view name);
   std::vector<std::string> TextArray(absl::string_view name);
+  // A `bigint[]` without NULLs.
+  std::vector<int64_t> IntArray(absl::string_view name);
   // A bigint of milliseconds since the epoch: select `postrider.millis(column)`.
   WallTime Time(absl::string_view name);
   absl::optional<WallTime> OptionalTime(absl::string_view name);

@@ -105,6 +105,9 @@ enum class AuthKind { kNone, kBasic, kBearer, kHeader, kOAuth2 };
 
 // Without what is secret, which stands in Endpoint::auth_sealed.
 struct AuthSettings {
+  static constexpr size_t kTextBytesMax = 1000;  // of a user, a client id, a scope
+  static constexpr size_t kSecretBytesMax = 4096;
+
   AuthKind kind = AuthKind::kNone;
   std::string name;       // kBasic: the user; kHeader: the header's name; kOAuth2: the client id
   std::string token_url;  // kOAuth2
@@ -172,6 +175,8 @@ struct EndpointSettings {
 // Every field that is out of its bounds. Looks at the URL's form only; whether its address may be
 // reached is the address guard's matter, and depends on options.
 FieldFaults Validate(const EndpointSettings& settings);
+// The faults of what is secret of `auth` (a password, a token, a header's value, a client secret).
+FieldFaults ValidateAuthSecret(AuthKind kind, absl::string_view secret);
 
 // An endpoint as it is kept.
 struct Endpoint {

@@ -12,6 +12,10 @@ namespace {
 // Version 1 had no private keys.
 constexpr uint8_t kVersion = 2;
 
+absl::string_view ColumnOf(SealedSetting which) {
+  return which == SealedSetting::kAuth ? "auth_sealed" : "tls_key_sealed";
+}
+
 // What the sealed value is bound to. The views live as long as this.
 struct Place {
   std::string row;
@@ -19,7 +23,9 @@ struct Place {
 
   Place(CustomerId customer_id, EndpointId endpoint)
       : row(endpoint.ToUuid()), customer(customer_id.ToUuid()) {}
-  SealContext context() const { return {"endpoints", "secrets_sealed", row, customer}; }
+  SealContext context(absl::string_view column = "secrets_sealed") const {
+    return {"endpoints", column, row, customer};
+  }
 };
 
 }  // namespace
@@ -69,6 +75,19 @@ absl::StatusOr<std::vector<EndpointSecret>> OpenEndpointSecrets(const KeyRing& k
     return absl::DataLossError("registry: an endpoint's secrets have a form that is not known");
   }
   return secrets;
+}
+
+std::string SealSetting(const KeyRing& keys, CustomerId customer, EndpointId endpoint,
+                        SealedSetting which, absl::string_view plain) {
+  const Place place(customer, endpoint);
+  return keys.Seal(plain, place.context(ColumnOf(which)));
+}
+
+absl::StatusOr<std::string> OpenSetting(const KeyRing& keys, CustomerId customer,
+                                        EndpointId endpoint, SealedSetting which,
+                                        absl::string_view sealed) {
+  const Place place(customer, endpoint);
+  return keys.Open(sealed, place.context(ColumnOf(which)));
 }
 
 std::vector<EndpointSecret> RotateSecrets(std::vector<EndpointSecret> secrets, std::string fresh,

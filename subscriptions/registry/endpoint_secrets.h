@@ -35,6 +35,17 @@ absl::StatusOr<std::vector<EndpointSecret>> OpenEndpointSecrets(const KeyRing& k
                                                                 EndpointId endpoint,
                                                                 absl::string_view sealed);
 
+// What else of an endpoint is sealed, each in its own column of its row.
+enum class SealedSetting {
+  kAuth,    // endpoints.auth_sealed: a password, a token, a header's value or a client secret
+  kTlsKey,  // endpoints.tls_key_sealed: the key of the client certificate, as PEM
+};
+std::string SealSetting(const KeyRing& keys, CustomerId customer, EndpointId endpoint,
+                        SealedSetting which, absl::string_view plain);
+absl::StatusOr<std::string> OpenSetting(const KeyRing& keys, CustomerId customer,
+                                        EndpointId endpoint, SealedSetting which,
+                                        absl::string_view sealed);
+
 // `secrets` after a rotation at `now`: `fresh` first, the others expiring no later than
 // now + overlap, without those that have expired, at most kEndpointSecretsMax.
 std::vector<EndpointSecret> RotateSecrets(std::vector<EndpointSecret> secrets, std::string fresh,

@@ -5,10 +5,21 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
+#include "subscriptions/registry/internal/queries.h"
 #include "subscriptions/registry/internal/rows.h"
 
 namespace postrider::subscriptions {
 namespace {
+
+using internal::AfterId;
+using internal::AtLeastOne;
+using internal::LimitParam;
+using internal::LockClause;
+using internal::Many;
+using internal::One;
+using internal::ReadAll;
+using internal::ReadCount;
+using internal::RefusePage;
 
 constexpr absl::string_view kCustomerColumns =
     "id, name, generation, postrider.millis(created_at) AS created_at, "
@@ -72,95 +83,7 @@ ApiKey ReadKey(RowReader& row) {
   return key;
 }
 
-int64_t ReadCount(RowReader& row) { return row.Int("count"); }
 std::string ReadTenant(RowReader& row) { return row.Text("tenant"); }
-
-absl::Status NotFound() { return absl::NotFoundError("registry: there is no such row"); }
-
-template <typename T>
-absl::StatusOr<std::vector<T>> ReadAll(absl::StatusOr<QueryResult> result, T (*read)(RowReader&)) {
-  if (!result.ok()) return std::move(result).status();
-  std::vector<T> rows;
-  rows.reserve(result->rows());
-  for (size_t i = 0; i < result->rows(); ++i) {
-    RowReader row(*result, i);
-    rows.push_back(read(row));
-    RETURN_IF_ERROR(row.status());
-  }
-  return rows;
-}
-
-// The one row that the statement gives, or `none`.
-template <typename T>
-void One(Transaction& tx, Statement statement, T (*read)(RowReader&), DoneWith<T> done,
-         absl::Status none = NotFound()) {
-  tx.Query(std::move(statement), [read, done = std::move(done), none = std::move(none)](
-                                     absl::StatusOr<QueryResult> result) mutable {
-    absl::StatusOr<std::vector<T>> rows = ReadAll(std::move(result), read);
-    if (!rows.ok()) {
-      std::move(done)(std::move(rows).status());
-    } else if (rows->empty()) {
-      std::move(done)(std::move(none));
-    } else {
-      std::move(done)(std::move(rows->front()));
-    }
-  });
-}
-
-// kNotFound when the statement gives no row, or a first one that says 0.
-void AtLeastOne(Transaction& tx, Statement statement, DonePlain done) {
-  One<int64_t>(
-      tx, std::move(statement), ReadCount,
-      [done = std::move(done)](absl::StatusOr<int64_t> count) mutable {
-        std::move(done)(!count.ok() ? count.status() : *count == 0 ? NotFound() : absl::OkStatus());
-      });
-}
-
-size_t RowsOf(const Page& page) { return std::clamp<size_t>(page.limit, 1, kPageMax); }
-
-// A page of a statement that asks for RowsOf(page) + 1 rows.
-template <typename T>
-void Many(Transaction& tx, Statement statement, const Page& page, T (*read)(RowReader&),
-          std::string (*place_of)(const T&), DoneWith<PageOf<T>> done) {
-  tx.Query(std::move(statement), [read, place_of, limit = RowsOf(page), done = std::move(done)](
-                                     absl::StatusOr<QueryResult> result) mutable {
-    absl::StatusOr<std::vector<T>> rows = ReadAll(std::move(result), read);
-    if (!rows.ok()) {
-      std::move(done)(std::move(rows).status());
-      return;
-    }
-    PageOf<T> part;
-    part.rows = *std::move(rows);
-    if (part.rows.size() > limit) {
-      part.rows.resize(limit);
-      part.next = place_of(part.rows.back());
-    }
-    std::move(done)(std::move(part));
-  });
-}
-
-SqlParam LimitParam(const Page& page) {
-  return SqlParam::Int(static_cast<int64_t>(RowsOf(page)) + 1);
-}
-
-// Page::after as a uuid; Null for the first page, no value when it is not ours.
-absl::optional<SqlParam> AfterId(const Page& page) {
-  if (page.after.empty()) return SqlParam::Null();
-  const absl::optional<IdBytes> id = ParseUuid(page.after);
-  if (!id) return absl::nullopt;
-  return SqlParam::Uuid(*id);
-}
-
-template <typename Done>
-void RefusePage(Transaction& tx, Done done) {
-  // Answered from the loop, as everything is.
-  tx.Query(
-      Statement{"SELECT 1", {}}, [done = std::move(done)](absl::StatusOr<QueryResult>) mutable {
-        std::move(done)(absl::InvalidArgumentError("registry: a list's cursor cannot be read"));
-      });
-}
-
-std::string LockClause(RowLock lock) { return lock == RowLock::kForUpdate ? " FOR UPDATE" : ""; }
 
 TransactionOptions With(absl::string_view setting, std::string value) {
   TransactionOptions options;
@@ -185,23 +108,6 @@ absl::Status NoCustomer() {
   return absl::FailedPreconditionError("registry: there is no such customer");
 }
 
-void AddSettings(const EndpointSettings& s, std::vector<SqlParam>* params) {
-  std::vector<std::string> names;
-  std::vector<std::string> values;
-  for (const auto& [name, value] : s.headers) {
-    names.push_back(name);
-    values.push_back(value);
-  }
-  params->insert(
-      params->end(),
-      {s.url, s.description, EndpointModeName(s.mode), SqlParam::Int(s.batch.events_max),
-       SqlParam::Int(s.batch.bytes_max), SqlParam::Int(s.batch.wait_max.count()),
-       SqlParam::TextArray(names), SqlParam::TextArray(values), SqlParam::Int(s.retry.attempts),
-       SqlParam::Int(s.retry.horizon.count()), SqlParam::Int(s.retry.first_delay.count()),
-       SqlParam::Double(s.retry.factor), SqlParam::Int(s.retry.cap.count()),
-       SqlParam::Int(s.window_max), SqlParam::Int(s.timeout.count()), SqlParam::Bool(s.enabled)});
-}
-
 void AddSettings(const SubscriptionSettings& s, std::vector<SqlParam>* params) {
   params->insert(
       params->end(),
@@ -224,7 +130,6 @@ std::string PlaceOfKey(const ApiKey& key) {
   return absl::StrCat(MillisSinceEpoch(key.created_at), ":", key.key_id);
 }
 std::string PlaceOfEventType(const EventType& type) { return type.name; }
-std::string PlaceOfEndpoint(const Endpoint& endpoint) { return endpoint.id.ToUuid(); }
 std::string PlaceOfSubscription(const Subscription& subscription) {
   return subscription.id.ToUuid();
 }
@@ -478,98 +383,6 @@ void DeleteEventType(Transaction& tx, std::string name, DonePlain done) {
                        "SELECT count(*) AS count FROM gone",
                        {name}},
              std::move(done));
-}
-
-// --- endpoints --------------------------------------------------------------------------------
-
-void InsertEndpoint(Transaction& tx, CustomerId customer, EndpointId id, EndpointSettings settings,
-                    std::string secrets_sealed, DoneWith<Endpoint> done) {
-  std::vector<SqlParam> params = {SqlParam::Uuid(customer.bytes()), SqlParam::Uuid(id.bytes()),
-                                  SqlParam::Bytes(secrets_sealed)};
-  AddSettings(settings, &params);
-  // The customer's row is looked at under the request's own policy: a deleted one has no endpoints.
-  One<Endpoint>(
-      tx,
-      Statement{absl::StrCat(
-                    "INSERT INTO postrider.endpoints (customer_id, id, secrets_sealed, url, "
-                    "description, mode, events_max, bytes_max, wait_max_ms, header_names, "
-                    "header_values, attempts, horizon_ms, first_delay_ms, factor, cap_ms, "
-                    "window_max, timeout_ms, enabled) SELECT $1::uuid, $2::uuid, $3::bytea, $4, "
-                    "$5, $6, $7::integer, $8::integer, $9::integer, $10::text[], $11::text[], "
-                    "$12::integer, $13::bigint, $14::bigint, $15::double precision, $16::bigint, "
-                    "$17::integer, $18::integer, $19::boolean FROM postrider.customers c "
-                    "WHERE c.id = $1::uuid AND c.deleted_at IS NULL RETURNING ",
-                    internal::kEndpointColumns),
-                std::move(params)},
-      internal::ReadEndpoint, std::move(done), NoCustomer());
-}
-
-void ListEndpoints(Transaction& tx, CustomerId customer, Page page,
-                   DoneWith<PageOf<Endpoint>> done) {
-  absl::optional<SqlParam> after = AfterId(page);
-  if (!after) return RefusePage(tx, std::move(done));
-  Many<Endpoint>(tx,
-                 Statement{absl::StrCat("SELECT ", internal::kEndpointColumns,
-                                        " FROM postrider.endpoints WHERE customer_id = $1::uuid "
-                                        "AND deleted_at IS NULL AND ($2::uuid IS NULL OR id < "
-                                        "$2::uuid) ORDER BY id DESC LIMIT $3::integer"),
-                           {SqlParam::Uuid(customer.bytes()), *std::move(after), LimitParam(page)}},
-                 page, internal::ReadEndpoint, PlaceOfEndpoint, std::move(done));
-}
-
-void GetEndpoint(Transaction& tx, CustomerId customer, EndpointId id, RowLock lock,
-                 DoneWith<Endpoint> done) {
-  One<Endpoint>(tx,
-                Statement{absl::StrCat("SELECT ", internal::kEndpointColumns,
-                                       " FROM postrider.endpoints WHERE customer_id = $1::uuid "
-                                       "AND id = $2::uuid AND deleted_at IS NULL",
-                                       LockClause(lock)),
-                          {SqlParam::Uuid(customer.bytes()), SqlParam::Uuid(id.bytes())}},
-                internal::ReadEndpoint, std::move(done));
-}
-
-void UpdateEndpoint(Transaction& tx, CustomerId customer, EndpointId id, EndpointSettings settings,
-                    DoneWith<Endpoint> done) {
-  std::vector<SqlParam> params = {SqlParam::Uuid(customer.bytes()), SqlParam::Uuid(id.bytes())};
-  AddSettings(settings, &params);
-  One<Endpoint>(
-      tx,
-      Statement{
-          absl::StrCat("UPDATE postrider.endpoints SET url = $3, description = $4, mode = $5, "
-                       "events_max = $6::integer, bytes_max = $7::integer, wait_max_ms = "
-                       "$8::integer, header_names = $9::text[], header_values = $10::text[], "
-                       "attempts = $11::integer, horizon_ms = $12::bigint, first_delay_ms = "
-                       "$13::bigint, factor = $14::double precision, cap_ms = $15::bigint, "
-                       "window_max = $16::integer, timeout_ms = $17::integer, enabled = "
-                       "$18::boolean WHERE customer_id = $1::uuid AND id = $2::uuid AND deleted_at "
-                       "IS NULL RETURNING ",
-                       internal::kEndpointColumns),
-          std::move(params)},
-      internal::ReadEndpoint, std::move(done));
-}
-
-void SetEndpointSecrets(Transaction& tx, CustomerId customer, EndpointId id,
-                        std::string secrets_sealed, DoneWith<Endpoint> done) {
-  One<Endpoint>(tx,
-                Statement{absl::StrCat("UPDATE postrider.endpoints SET secrets_sealed = $3::bytea "
-                                       "WHERE customer_id = $1::uuid AND id = $2::uuid AND "
-                                       "deleted_at IS NULL RETURNING ",
-                                       internal::kEndpointColumns),
-                          {SqlParam::Uuid(customer.bytes()), SqlParam::Uuid(id.bytes()),
-                           SqlParam::Bytes(secrets_sealed)}},
-                internal::ReadEndpoint, std::move(done));
-}
-
-void DeleteEndpoint(Transaction& tx, CustomerId customer, EndpointId id, DonePlain done) {
-  AtLeastOne(
-      tx,
-      Statement{"WITH gone AS (UPDATE postrider.endpoints SET deleted_at = now() WHERE "
-                "customer_id = $1::uuid AND id = $2::uuid AND deleted_at IS NULL RETURNING id), "
-                "s AS (UPDATE postrider.subscriptions SET deleted_at = now() WHERE customer_id = "
-                "$1::uuid AND endpoint_id IN (SELECT id FROM gone) AND deleted_at IS NULL) "
-                "SELECT count(*) AS count FROM gone",
-                {SqlParam::Uuid(customer.bytes()), SqlParam::Uuid(id.bytes())}},
-      std::move(done));
 }
 
 // --- subscriptions ----------------------------------------------------------------------------

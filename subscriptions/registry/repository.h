@@ -92,15 +92,26 @@ void ListEventTypes(Transaction& tx, Page page, DoneWith<PageOf<EventType>> done
 void GetEventType(Transaction& tx, std::string name, DoneWith<EventType> done);
 void DeleteEventType(Transaction& tx, std::string name, DonePlain done);
 
-// Endpoints: AsCustomer. `settings` are valid.
+// What of an endpoint's settings is sealed; empty: there is none. See endpoint_secrets.h.
+struct EndpointSeals {
+  std::string auth;
+  std::string tls_key;
+};
+// Endpoints: AsCustomer, or AsOperator. `settings` are valid. Of them neither `enabled` nor `pause`
+// is written by the first two: an endpoint begins enabled and not paused.
 void InsertEndpoint(Transaction& tx, CustomerId customer, EndpointId id, EndpointSettings settings,
-                    std::string secrets_sealed, DoneWith<Endpoint> done);
+                    EndpointSeals seals, std::string secrets_sealed, DoneWith<Endpoint> done);
 void ListEndpoints(Transaction& tx, CustomerId customer, Page page,
                    DoneWith<PageOf<Endpoint>> done);
 void GetEndpoint(Transaction& tx, CustomerId customer, EndpointId id, RowLock lock,
                  DoneWith<Endpoint> done);
 void UpdateEndpoint(Transaction& tx, CustomerId customer, EndpointId id, EndpointSettings settings,
-                    DoneWith<Endpoint> done);
+                    EndpointSeals seals, DoneWith<Endpoint> done);
+// Raises the generation even where it changes nothing: that overrules an automatic disable.
+void SetEndpointEnabled(Transaction& tx, CustomerId customer, EndpointId id, bool enabled,
+                        DoneWith<Endpoint> done);
+void SetEndpointPause(Transaction& tx, CustomerId customer, EndpointId id, PauseSettings pause,
+                      DoneWith<Endpoint> done);
 void SetEndpointSecrets(Transaction& tx, CustomerId customer, EndpointId id,
                         std::string secrets_sealed, DoneWith<Endpoint> done);
 // With its subscriptions.

@@ -152,6 +152,9 @@ size_t Snapshot::memory_bytes() const {
   for (const auto& endpoint : c.endpoints) {
     bytes += sizeof(Endpoint) + 48 + endpoint->settings.url.capacity() +
              endpoint->settings.description.capacity() + endpoint->secrets_sealed.capacity();
+    bytes += endpoint->settings.tls.ca_pem.capacity() +
+             endpoint->settings.tls.certificate_pem.capacity() + endpoint->auth_sealed.capacity() +
+             endpoint->tls_key_sealed.capacity();
     for (const auto& [name, value] : endpoint->settings.headers) {
       bytes += 64 + name.capacity() + value.capacity();
     }

@@ -19,7 +19,9 @@ namespace postrider::subscriptions {
 namespace {
 
 constexpr absl::string_view kMagic = "postrider snapshot\n";
-constexpr uint8_t kVersion = 1;
+// 2: with all settings of an endpoint. Version 1 is read too.
+constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersionFirst = 1;
 constexpr size_t kDigestBytes = 32;
 
 template <typename IdType>
@@ -36,6 +38,109 @@ IdBytes ReadIdBytes(ByteReader& in) {
 template <typename IdType>
 IdType ReadId(ByteReader& in) {
   return IdType(ReadIdBytes(in));
+}
+
+void WriteDouble(ByteWriter& out, double value) {
+  uint64_t bits = 0;
+  static_assert(sizeof(bits) == sizeof(value));
+  std::memcpy(&bits, &value, sizeof(bits));
+  out.U64(bits);
+}
+double ReadDouble(ByteReader& in) {
+  const uint64_t bits = in.U64();
+  double value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+void WriteRate(ByteWriter& out, const absl::optional<double>& rate) {
+  out.U8(rate ? 1 : 0);
+  if (rate) WriteDouble(out, *rate);
+}
+absl::optional<double> ReadRate(ByteReader& in) {
+  if (in.U8() == 0) return absl::nullopt;
+  return ReadDouble(in);
+}
+
+// A choice as its number; one that is not known makes `known` false.
+template <typename E>
+void WriteChoice(ByteWriter& out, E value) {
+  out.U8(static_cast<uint8_t>(value));
+}
+template <typename E>
+E ReadChoice(ByteReader& in, E last, bool& known) {
+  const uint8_t value = in.U8();
+  if (value > static_cast<uint8_t>(last)) known = false;
+  return known ? static_cast<E>(value) : E();
+}
+
+// What version 2 added.
+void WriteDeliverySettings(ByteWriter& out, const Endpoint& endpoint) {
+  const EndpointSettings& s = endpoint.settings;
+  WriteChoice(out, s.body.format);
+  WriteChoice(out, s.body.compression);
+  WriteChoice(out, s.signature);
+  out.U8(s.partial_ack ? 1 : 0);
+  out.Varint(s.retry.schedule.size());
+  for (const std::chrono::milliseconds delay : s.retry.schedule) out.Zigzag(delay.count());
+  WriteRate(out, s.limits.requests_per_second);
+  WriteRate(out, s.limits.messages_per_second);
+  WriteRate(out, s.limits.bytes_per_second);
+  WriteChoice(out, s.order.kind);
+  out.String(s.order.key_pointer);
+  WriteChoice(out, s.order.blocked);
+  out.Zigzag(s.parallelism);
+  out.Zigzag(s.backlog.bytes_max);
+  out.Zigzag(s.backlog.age_max.count());
+  WriteChoice(out, s.backlog.policy);
+  out.String(s.backlog.collapse_pointer);
+  out.U8(s.pause.by_customer ? 1 : 0);
+  out.U8(s.pause.by_operator ? 1 : 0);
+  WriteChoice(out, s.pause.resume);
+  out.Zigzag(MillisSinceEpoch(s.pause.resume_from));
+  out.Zigzag(MillisSinceEpoch(s.pause.resumed_at));
+  WriteChoice(out, s.auth.kind);
+  out.String(s.auth.name);
+  out.String(s.auth.token_url);
+  out.String(s.auth.scope);
+  out.String(s.tls.ca_pem);
+  out.String(s.tls.certificate_pem);
+  out.String(endpoint.auth_sealed);
+  out.String(endpoint.tls_key_sealed);
+}
+
+void ReadDeliverySettings(ByteReader& in, Endpoint* endpoint, bool& known) {
+  EndpointSettings& s = endpoint->settings;
+  s.body.format = ReadChoice(in, BodyFormat::kNdjson, known);
+  s.body.compression = ReadChoice(in, BodyCompression::kZstd, known);
+  s.signature = ReadChoice(in, SignatureScheme::kBoth, known);
+  s.partial_ack = in.U8() != 0;
+  const uint64_t delays = in.Varint();
+  for (uint64_t i = 0; i < delays && in.ok(); ++i) s.retry.schedule.emplace_back(in.Zigzag());
+  s.limits.requests_per_second = ReadRate(in);
+  s.limits.messages_per_second = ReadRate(in);
+  s.limits.bytes_per_second = ReadRate(in);
+  s.order.kind = ReadChoice(in, OrderKind::kEndpoint, known);
+  s.order.key_pointer = std::string(in.String());
+  s.order.blocked = ReadChoice(in, BlockedHead::kDeadLetter, known);
+  s.parallelism = static_cast<int>(in.Zigzag());
+  s.backlog.bytes_max = in.Zigzag();
+  s.backlog.age_max = std::chrono::milliseconds(in.Zigzag());
+  s.backlog.policy = ReadChoice(in, BacklogPolicy::kCollapseByKey, known);
+  s.backlog.collapse_pointer = std::string(in.String());
+  s.pause.by_customer = in.U8() != 0;
+  s.pause.by_operator = in.U8() != 0;
+  s.pause.resume = ReadChoice(in, ResumeKind::kNewest, known);
+  s.pause.resume_from = WallTimeFromMillis(in.Zigzag());
+  s.pause.resumed_at = WallTimeFromMillis(in.Zigzag());
+  s.auth.kind = ReadChoice(in, AuthKind::kOAuth2, known);
+  s.auth.name = std::string(in.String());
+  s.auth.token_url = std::string(in.String());
+  s.auth.scope = std::string(in.String());
+  s.tls.ca_pem = std::string(in.String());
+  s.tls.certificate_pem = std::string(in.String());
+  endpoint->auth_sealed = std::string(in.String());
+  endpoint->tls_key_sealed = std::string(in.String());
 }
 
 void WriteEndpoint(ByteWriter& out, const Endpoint& endpoint) {
@@ -60,18 +165,16 @@ void WriteEndpoint(ByteWriter& out, const Endpoint& endpoint) {
   out.Zigzag(s.retry.attempts);
   out.Zigzag(s.retry.horizon.count());
   out.Zigzag(s.retry.first_delay.count());
-  uint64_t factor = 0;
-  static_assert(sizeof(factor) == sizeof(s.retry.factor));
-  std::memcpy(&factor, &s.retry.factor, sizeof(factor));
-  out.U64(factor);
+  WriteDouble(out, s.retry.factor);
   out.Zigzag(s.retry.cap.count());
   out.Zigzag(s.window_max);
   out.Zigzag(s.timeout.count());
   out.U8(s.enabled ? 1 : 0);
   out.String(endpoint.secrets_sealed);
+  WriteDeliverySettings(out, endpoint);
 }
 
-Endpoint ReadEndpoint(ByteReader& in) {
+Endpoint ReadEndpoint(ByteReader& in, uint8_t version, bool& known) {
   Endpoint endpoint;
   EndpointSettings& s = endpoint.settings;
   endpoint.id = ReadId<EndpointId>(in);
@@ -94,13 +197,13 @@ Endpoint ReadEndpoint(ByteReader& in) {
   s.retry.attempts = static_cast<int>(in.Zigzag());
   s.retry.horizon = std::chrono::milliseconds(in.Zigzag());
   s.retry.first_delay = std::chrono::milliseconds(in.Zigzag());
-  const uint64_t factor = in.U64();
-  std::memcpy(&s.retry.factor, &factor, sizeof(factor));
+  s.retry.factor = ReadDouble(in);
   s.retry.cap = std::chrono::milliseconds(in.Zigzag());
   s.window_max = static_cast<int>(in.Zigzag());
   s.timeout = std::chrono::milliseconds(in.Zigzag());
   s.enabled = in.U8() != 0;
   endpoint.secrets_sealed = std::string(in.String());
+  if (version >= 2) ReadDeliverySettings(in, &endpoint, known);
   return endpoint;
 }
 
@@ -198,7 +301,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> DecodeSnapshot(absl::string_view
   if (DigestView(digest) != bytes.substr(body.size())) return Damaged();
 
   ByteReader in(body.substr(kMagic.size()));
-  if (in.U8() != kVersion) return Damaged();
+  const uint8_t version = in.U8();
+  if (version < kVersionFirst || version > kVersion) return Damaged();
   const absl::optional<PgSnapshot> pg_snapshot = PgSnapshot::Parse(in.String());
   const WallTime confirmed_at = WallTimeFromMillis(in.Zigzag());
   std::string origin(in.String());
@@ -230,8 +334,8 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> DecodeSnapshot(absl::string_view
   }
   std::vector<std::pair<EndpointId, CustomerId>> endpoints;
   const uint64_t endpoint_count = in.Varint();
-  for (uint64_t i = 0; i < endpoint_count && in.ok(); ++i) {
-    Endpoint endpoint = ReadEndpoint(in);
+  for (uint64_t i = 0; i < endpoint_count && in.ok() && known; ++i) {
+    Endpoint endpoint = ReadEndpoint(in, version, known);
     endpoints.emplace_back(endpoint.id, endpoint.customer);
     builder.PutEndpoint(std::move(endpoint));
   }

@@ -12,7 +12,8 @@ namespace postrider::subscriptions {
 
 // A snapshot as bytes: versioned, with a SHA-256 at the end; secrets as sealed as they were.
 std::string EncodeSnapshot(const Snapshot& snapshot);
-// kDataLoss: cut, changed, or of another version. Reads untrusted bytes safely.
+// Also those of the version before this one, with defaults for what it did not have. kDataLoss:
+// cut, changed, or of another version. Reads untrusted bytes safely.
 absl::StatusOr<std::shared_ptr<const Snapshot>> DecodeSnapshot(absl::string_view bytes);
 
 // Writes a new file beside `path` (mode 0600), flushes it and renames it into place: a crash leaves

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "core/base/check.h"
 #include "core/crypto/digest.h"
+#include "subscriptions/registry/endpoint_names.h"
 #include "subscriptions/registry/snapshot.h"
 #include "subscriptions/registry/snapshot_file.h"
 #include "tests/fuzz/input.h"
@@ -31,6 +32,34 @@ std::string TextsOf(const Snapshot& snapshot, absl::Span<const StringId> ids) {
   for (const StringId id : ids) texts.push_back(absl::StrCat("'", snapshot.StringOf(id), "'"));
   std::sort(texts.begin(), texts.end());
   return absl::StrJoin(texts, ",");
+}
+
+std::string Bits(const absl::optional<double>& rate) {
+  if (!rate) return "none";
+  uint64_t bits = 0;
+  std::memcpy(&bits, &*rate, sizeof(bits));
+  return absl::StrCat(bits);
+}
+
+std::string DescribeDelivery(const subscriptions::EndpointSettings& s) {
+  std::string text =
+      absl::StrCat(BodyFormatName(s.body.format), " ", BodyCompressionName(s.body.compression), " ",
+                   SignatureSchemeName(s.signature), " ", s.partial_ack, " ");
+  for (const std::chrono::milliseconds delay : s.retry.schedule) {
+    absl::StrAppend(&text, delay.count(), ",");
+  }
+  absl::StrAppend(&text, " ", Bits(s.limits.requests_per_second), " ",
+                  Bits(s.limits.messages_per_second), " ", Bits(s.limits.bytes_per_second), " ");
+  absl::StrAppend(&text, OrderKindName(s.order.kind), " ", BlockedHeadName(s.order.blocked), " ",
+                  s.parallelism, " ", s.order.key_pointer, "|");
+  absl::StrAppend(&text, s.backlog.bytes_max, " ", s.backlog.age_max.count(), " ",
+                  BacklogPolicyName(s.backlog.policy), " ", s.backlog.collapse_pointer, "|");
+  absl::StrAppend(&text, s.pause.by_customer, s.pause.by_operator, " ",
+                  ResumeKindName(s.pause.resume), " ", MillisSinceEpoch(s.pause.resume_from), " ",
+                  MillisSinceEpoch(s.pause.resumed_at), " ");
+  absl::StrAppend(&text, AuthKindName(s.auth.kind), " ", s.auth.name, "|", s.auth.token_url, "|",
+                  s.auth.scope, "|", s.tls.ca_pem, "|", s.tls.certificate_pem);
+  return text;
 }
 
 // All that a snapshot says, apart from the numbers of its strings and its version in this process.
@@ -68,7 +97,8 @@ std::string Describe(const Snapshot& snapshot) {
     absl::StrAppend(&text, s.retry.attempts, " ", s.retry.horizon.count(), " ",
                     s.retry.first_delay.count(), " ", factor, " ", s.retry.cap.count(), " ",
                     s.window_max, " ", s.timeout.count(), " ");
-    absl::StrAppend(&text, s.enabled, "|", endpoint->secrets_sealed, "\n");
+    absl::StrAppend(&text, s.enabled, "|", endpoint->secrets_sealed, "|", DescribeDelivery(s), "|",
+                    endpoint->auth_sealed, "|", endpoint->tls_key_sealed, "\n");
   }
   for (const subscriptions::SubscriptionEntry& entry : snapshot.subscriptions()) {
     POSTRIDER_CHECK(entry.endpoint_index < snapshot.endpoints().size());
@@ -99,6 +129,23 @@ void DecodeBody(absl::string_view body) {
   Decode(bytes);
 }
 
+void MakeDeliverySettings(Input& in, Endpoint* endpoint) {
+  subscriptions::EndpointSettings& s = endpoint->settings;
+  s.body.format = static_cast<subscriptions::BodyFormat>(in.Byte() % 5);
+  s.signature = static_cast<subscriptions::SignatureScheme>(in.Byte() % 3);
+  for (int left = in.Byte() % 4; left > 0; --left) s.retry.schedule.emplace_back(in.Signed());
+  if (in.Flag()) s.limits.bytes_per_second = static_cast<double>(in.Signed());
+  s.order.kind = static_cast<subscriptions::OrderKind>(in.Byte() % 3);
+  s.order.key_pointer = std::string(in.Text());
+  s.backlog.age_max = std::chrono::milliseconds(in.Signed());
+  s.pause.by_operator = in.Flag();
+  s.pause.resume_from = WallTimeFromMillis(in.Signed());
+  s.auth.kind = static_cast<subscriptions::AuthKind>(in.Byte() % 5);
+  s.auth.name = std::string(in.Text());
+  s.tls.ca_pem = std::string(in.Text());
+  endpoint->auth_sealed = std::string(in.Text());
+}
+
 Endpoint MakeEndpoint(Input& in) {
   Endpoint endpoint;
   endpoint.id = in.IdOf<subscriptions::EndpointId>();
@@ -117,6 +164,7 @@ Endpoint MakeEndpoint(Input& in) {
   endpoint.settings.window_max = static_cast<int>(in.Between(INT32_MIN, INT32_MAX));
   endpoint.settings.enabled = in.Flag();
   endpoint.secrets_sealed = std::string(in.Text());
+  MakeDeliverySettings(in, &endpoint);
   return endpoint;
 }
 

@@ -174,10 +174,13 @@ TEST_F(MigrateTest, OnlyASealedColumnHoldsSecrets) {
   ASSERT_OK(Migrate(options()));
   EXPECT_EQ(Ask("SELECT string_agg(table_name || '.' || column_name || ' ' || data_type, ', ' "
                 "ORDER BY table_name, column_name) FROM information_schema.columns WHERE "
-                "table_schema = 'postrider' AND column_name ~ 'secret|password|token|receipt' "
+                "table_schema = 'postrider' AND column_name ~ "
+                "'secret|password|token|receipt|sealed|auth_|_key$' "
                 "AND table_name !~ '^dead_letters_'"),
             "api_keys.secret_sha256 bytea, dead_letters.receipt_sha256 bytea, "
-            "endpoints.secrets_sealed bytea");
+            "endpoints.auth_kind text, endpoints.auth_name text, endpoints.auth_scope text, "
+            "endpoints.auth_sealed bytea, endpoints.auth_token_url text, "
+            "endpoints.secrets_sealed bytea, endpoints.tls_key_sealed bytea");
 }
 
 TEST_F(MigrateTest, CompletesTheUrlsOfTheRoles) {

@@ -149,7 +149,8 @@ TEST_F(PostgresTest, AnswersWithTypedColumns) {
       Ask(connection,
           Statement{"SELECT $1::text AS t, $2::bigint AS i, $3::uuid AS u, $4::bytea AS b, "
                     "$5::text[] AS a, $6::boolean AS f, NULL::text AS n, $7::float8 AS d, "
-                    "(extract(epoch FROM $8::timestamptz) * 1000)::bigint AS w",
+                    "(extract(epoch FROM $8::timestamptz) * 1000)::bigint AS w, "
+                    "'{3,-4}'::bigint[] AS ia, '{}'::bigint[] AS none",
                     {"h\xc3\xa9'llo", SqlParam::Int(-7), SqlParam::Uuid(id),
                      SqlParam::Bytes(absl::string_view("\0\x01\xff", 3)),
                      SqlParam::TextArray(std::vector<std::string>{"x,y", "\"z\\", ""}),
@@ -165,10 +166,17 @@ TEST_F(PostgresTest, AnswersWithTypedColumns) {
   EXPECT_TRUE(row.Bool("f"));
   EXPECT_EQ(row.OptionalText("n"), absl::nullopt);
   EXPECT_EQ(row.Double("d"), 1.0 / 3);
+  EXPECT_EQ(row.OptionalDouble("d"), 1.0 / 3);
+  EXPECT_EQ(row.OptionalDouble("n"), absl::nullopt);
+  EXPECT_EQ(row.IntArray("ia"), (std::vector<int64_t>{3, -4}));
+  EXPECT_EQ(row.IntArray("none"), std::vector<int64_t>());
   EXPECT_EQ(MillisSinceEpoch(row.Time("w")), 1'704'067'200'123);
   ASSERT_OK(row.status());
   EXPECT_EQ(row.Text("n"), "");
   EXPECT_THAT(row.status(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("column n")));
+  RowReader other(result, 0);
+  EXPECT_EQ(other.IntArray("a"), std::vector<int64_t>());
+  EXPECT_THAT(other.status(), StatusIs(absl::StatusCode::kDataLoss, HasSubstr("column a")));
 }
 
 TEST_F(PostgresTest, RunsStatementsInTheOrderOfTheCalls) {

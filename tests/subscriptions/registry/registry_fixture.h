@@ -94,7 +94,7 @@ class RegistryFixture : public ::testing::Test {
     EndpointSettings settings;
     settings.url = "https://example.com/hook";
     EXPECT_OK(In<Endpoint>(AsCustomer(customer), [&](Transaction& tx, auto done) {
-      InsertEndpoint(tx, customer, id, settings, "sealed", std::move(done));
+      InsertEndpoint(tx, customer, id, settings, {}, "sealed", std::move(done));
     }));
     return id;
   }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tests/subscriptions/registry/registry_fixture.h"
+#include "tests/subscriptions/registry/whole_endpoint.h"
 
 namespace postrider::subscriptions {
 namespace {
@@ -197,32 +198,29 @@ TEST_F(RepositoryTest, EventTypesArePutTwiceAsOne) {
 TEST_F(RepositoryTest, EndpointsKeepWhatWasSet) {
   const CustomerId customer = MakeCustomer();
   const auto id = NewId<EndpointId>(clock_);
-  EndpointSettings settings;
-  settings.url = "https://example.com/a'b";
-  settings.description = "d\"\\";
-  settings.mode = EndpointMode::kStreaming;
-  settings.batch = {7, 2048, std::chrono::milliseconds(3)};
-  settings.headers = {{"x-b", "1, {\"}"}, {"x-a", ""}};
-  settings.retry = {3, std::chrono::milliseconds(5000), std::chrono::milliseconds(20), 1.7,
-                    std::chrono::milliseconds(900)};
-  settings.window_max = 5;
-  settings.timeout = std::chrono::milliseconds(2000);
-  settings.enabled = false;
+  EndpointSettings settings = WholeSettings();
   ASSERT_THAT(Validate(settings), IsEmpty());
+  const EndpointSeals seals{std::string("\0a", 2), std::string("\0k", 2)};
   const std::string sealed("\0\xff\x01", 3);
   ASSERT_OK_AND_ASSIGN(Endpoint made, In<Endpoint>(AsCustomer(customer), [&](auto& tx, auto done) {
-                         InsertEndpoint(tx, customer, id, settings, sealed, std::move(done));
+                         InsertEndpoint(tx, customer, id, settings, seals, sealed, std::move(done));
                        }));
   EXPECT_EQ(made.settings, settings);
   EXPECT_EQ(made.secrets_sealed, sealed);
+  EXPECT_EQ(made.auth_sealed, seals.auth);
+  EXPECT_EQ(made.tls_key_sealed, seals.tls_key);
   EXPECT_EQ(made.generation, 1u);
   EXPECT_GT(made.changed_xid, 0u);
+  settings = EndpointSettings();
   settings.url = "https://example.com/2";
   ASSERT_OK_AND_ASSIGN(Endpoint changed,
                        In<Endpoint>(AsCustomer(customer), [&](auto& tx, auto done) {
-                         UpdateEndpoint(tx, customer, id, settings, std::move(done));
+                         UpdateEndpoint(tx, customer, id, settings, {}, std::move(done));
                        }));
   EXPECT_EQ(changed.settings, settings);
+  EXPECT_EQ(changed.secrets_sealed, sealed);
+  EXPECT_EQ(changed.auth_sealed, "");
+  EXPECT_EQ(changed.tls_key_sealed, "");
   EXPECT_EQ(changed.generation, 2u);
   EXPECT_GT(changed.changed_xid, made.changed_xid);
   ASSERT_OK_AND_ASSIGN(changed, In<Endpoint>(AsCustomer(customer), [&](auto& tx, auto done) {
@@ -235,6 +233,43 @@ TEST_F(RepositoryTest, EndpointsKeepWhatWasSet) {
                        }));
   ASSERT_THAT(part.rows, SizeIs(1));
   EXPECT_EQ(part.rows[0].settings, settings);
+}
+
+TEST_F(RepositoryTest, EndpointsAreDisabledAndPausedApartFromTheirSettings) {
+  const CustomerId customer = MakeCustomer();
+  const EndpointId id = MakeEndpoint(customer);
+  ASSERT_OK_AND_ASSIGN(Endpoint changed,
+                       In<Endpoint>(AsCustomer(customer), [&](auto& tx, auto done) {
+                         SetEndpointEnabled(tx, customer, id, false, std::move(done));
+                       }));
+  EXPECT_FALSE(changed.settings.enabled);
+  EXPECT_EQ(changed.generation, 2u);
+  const PauseSettings pause = {.by_customer = true,
+                               .by_operator = true,
+                               .resume = ResumeKind::kFrom,
+                               .resume_from = WallTimeFromMillis(1'700'000'000'123),
+                               .resumed_at = WallTimeFromMillis(1'700'000'000'124)};
+  ASSERT_OK_AND_ASSIGN(changed, In<Endpoint>(AsOperator(), [&](auto& tx, auto done) {
+                         SetEndpointPause(tx, customer, id, pause, std::move(done));
+                       }));
+  EXPECT_EQ(changed.settings.pause, pause);
+  EXPECT_EQ(changed.generation, 3u);
+  // A change of settings that was read before leaves them alone.
+  EndpointSettings settings;
+  settings.url = "https://example.com/2";
+  ASSERT_OK_AND_ASSIGN(changed, In<Endpoint>(AsCustomer(customer), [&](auto& tx, auto done) {
+                         UpdateEndpoint(tx, customer, id, settings, {}, std::move(done));
+                       }));
+  EXPECT_FALSE(changed.settings.enabled);
+  EXPECT_EQ(changed.settings.pause, pause);
+  // Said again it is a change too: it overrules an automatic disable.
+  for (const uint64_t generation : {5u, 6u}) {
+    ASSERT_OK_AND_ASSIGN(changed, In<Endpoint>(AsCustomer(customer), [&](auto& tx, auto done) {
+                           SetEndpointEnabled(tx, customer, id, true, std::move(done));
+                         }));
+    EXPECT_TRUE(changed.settings.enabled);
+    EXPECT_EQ(changed.generation, generation);
+  }
 }
 
 TEST_F(RepositoryTest, AForeignEndpointIsNotFoundWhateverNamesIt) {

@@ -21,11 +21,13 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/bytes.h"
 #include "core/base/random.h"
+#include "core/crypto/digest.h"
 #include "core/crypto/key_ring.h"
 #include "subscriptions/registry/endpoint_secrets.h"
 #include "subscriptions/registry/pg_snapshot.h"
 #include "subscriptions/registry/snapshot_file.h"
 #include "tests/fakes/manual_clock.h"
+#include "tests/subscriptions/registry/whole_endpoint.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider::subscriptions {
@@ -398,10 +400,12 @@ class SnapshotFileTest : public ::testing::Test {
     builder.PutCustomer(MakeId<CustomerId>(1), 3, 11);
     builder.PutGrant(MakeId<CustomerId>(1), "t1", 31);
     Endpoint endpoint = MakeEndpoint(10, 1, 17);
-    endpoint.settings.headers = {{"x-a", "1"}};
-    endpoint.settings.mode = EndpointMode::kStreaming;
-    endpoint.settings.retry.factor = 1.5;
+    endpoint.settings = WholeSettings();
     endpoint.settings.enabled = false;
+    endpoint.settings.pause = {true, true, ResumeKind::kFrom, WallTimeFromMillis(8),
+                               WallTimeFromMillis(9)};
+    endpoint.auth_sealed = "sealed too";
+    endpoint.tls_key_sealed = "and this";
     endpoint.generation = 4;
     builder.PutEndpoint(endpoint);
     builder.PutSubscription(MakeId<SubscriptionId>(5), MakeId<CustomerId>(1), Granted(10, {"a"}));
@@ -438,8 +442,67 @@ TEST_F(SnapshotFileTest, KeepsEverything) {
   const Endpoint& after = *read->endpoints()[0];
   EXPECT_EQ(after.settings, before.settings);
   EXPECT_EQ(after.secrets_sealed, before.secrets_sealed);
+  EXPECT_EQ(after.auth_sealed, before.auth_sealed);
+  EXPECT_EQ(after.tls_key_sealed, before.tls_key_sealed);
   EXPECT_EQ(after.generation, before.generation);
   EXPECT_EQ(after.changed_xid, before.changed_xid);
+}
+
+// One endpoint as the first version wrote it.
+TEST(SnapshotVersionTest, AFileOfTheVersionBeforeIsReadWithDefaults) {
+  ByteWriter out;
+  out.Raw("postrider snapshot\n");
+  out.U8(1);
+  out.String("10:20:12,15");
+  out.Zigzag(5000);
+  out.String("here");
+  for (int empty = 0; empty < 2; ++empty) out.Varint(0);  // strings, event types
+  out.Varint(1);
+  out.Raw(MakeId<CustomerId>(1).view());
+  out.Varint(3);
+  out.U64(11);
+  out.Varint(0);
+  out.Varint(1);
+  out.Raw(MakeId<EndpointId>(10).view());
+  out.Raw(MakeId<CustomerId>(1).view());
+  out.Varint(4);
+  out.U64(17);
+  for (int time = 0; time < 2; ++time) out.Zigzag(0);
+  out.String("https://example.com/10");
+  out.String("old");
+  out.U8(1);
+  for (const int64_t batch : {10, 2048, 5}) out.Zigzag(batch);
+  out.Varint(0);
+  for (const int64_t retry : {3, 4000, 50}) out.Zigzag(retry);
+  out.U64(0x4000000000000000);  // 2.0
+  for (const int64_t rest : {60, 7, 3000}) out.Zigzag(rest);
+  out.U8(0);
+  out.String("sealed");
+  out.Varint(0);
+  out.Raw(DigestView(Sha256(out.bytes())));
+  ASSERT_OK_AND_ASSIGN(const auto read, DecodeSnapshot(out.bytes()));
+  ASSERT_THAT(read->endpoints(), SizeIs(1));
+  const Endpoint& endpoint = *read->endpoints()[0];
+  EndpointSettings expected;
+  expected.url = "https://example.com/10";
+  expected.description = "old";
+  expected.mode = EndpointMode::kStreaming;
+  expected.batch = {10, 2048, std::chrono::milliseconds(5)};
+  expected.retry.attempts = 3;
+  expected.retry.horizon = std::chrono::milliseconds(4000);
+  expected.retry.first_delay = std::chrono::milliseconds(50);
+  expected.retry.cap = std::chrono::milliseconds(60);
+  expected.window_max = 7;
+  expected.timeout = std::chrono::milliseconds(3000);
+  expected.enabled = false;
+  EXPECT_EQ(endpoint.settings, expected);
+  EXPECT_EQ(endpoint.secrets_sealed, "sealed");
+  EXPECT_EQ(endpoint.auth_sealed, "");
+}
+
+TEST(SnapshotVersionTest, EndpointsAreSmall) {
+  // Beside its texts; 30,000 of them are 25 MB.
+  EXPECT_LE(sizeof(Endpoint), 832u);
 }
 
 TEST_F(SnapshotFileTest, LeavesTheFileToAnotherProcessThatWritesIt) {
@@ -521,6 +584,23 @@ TEST(EndpointSecretsTest, OpensWhatWasSealedBeforeThereWereKeyPairs) {
   EXPECT_EQ(opened[0].secret, "whsec_old");
   EXPECT_EQ(opened[0].expires_at, WallTimeFromMillis(20));
   EXPECT_EQ(opened[0].private_key, "");
+}
+
+TEST(EndpointSecretsTest, OtherSealedSettingsOpenInTheirOwnColumnOnly) {
+  ASSERT_OK_AND_ASSIGN(const KeyRing keys, KeyRing::Parse(KeyRing::NewKeyLine("k1")));
+  const auto customer = MakeId<CustomerId>(1);
+  const auto endpoint = MakeId<EndpointId>(2);
+  const std::string sealed = SealSetting(keys, customer, endpoint, SealedSetting::kAuth, "s3cret");
+  EXPECT_FALSE(absl::StrContains(sealed, "s3cret"));
+  ASSERT_OK_AND_ASSIGN(const std::string opened,
+                       OpenSetting(keys, customer, endpoint, SealedSetting::kAuth, sealed));
+  EXPECT_EQ(opened, "s3cret");
+  EXPECT_THAT(OpenSetting(keys, customer, endpoint, SealedSetting::kTlsKey, sealed),
+              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(OpenEndpointSecrets(keys, customer, endpoint, sealed),
+              StatusIs(absl::StatusCode::kDataLoss));
+  EXPECT_THAT(OpenSetting(keys, customer, MakeId<EndpointId>(3), SealedSetting::kAuth, sealed),
+              StatusIs(absl::StatusCode::kDataLoss));
 }
 
 TEST(EndpointSecretsTest, RotationLetsTheOldOnesRunOut) {

@@ -1,0 +1,50 @@
+#pragma once
+
+// Two certificates that signed themselves, with their keys; for tests only, and good until 2126.
+namespace postrider::tests {
+
+inline constexpr char kCertificateOne[] =
+    R"pem(-----BEGIN CERTIFICATE-----
+MIIBgzCCASmgAwIBAgIUWnm9ta0JxW5GjkF9o3FirlS9e+QwCgYIKoZIzj0EAwIw
+FjEUMBIGA1UEAwwLb25lLmV4YW1wbGUwIBcNMjYxMTMwMDgxNzAzWhgPMjEyNjEx
+MDYwODE3MDNaMBYxFDASBgNVBAMMC29uZS5leGFtcGxlMFkwEwYHKoZIzj0CAQYI
+KoZIzj0DAQcDQgAE6pCKjORKIPR8ONOkap8a8So8P3Yz16FgaTqX54HemRpCxO1K
+sUAphnYf7qIKSTWQKUL/sb3Kv9FT/Vnz5cofdqNTMFEwHQYDVR0OBBYEFDwyqrn1
+7VfmTh7BjfoZe64mIs5zMB8GA1UdIwQYMBaAFDwyqrn17VfmTh7BjfoZe64mIs5z
+MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAOCZgFN05FAu0CQF
+diYpoUgEhkp2YMgrMvTfcYCwNlc/AiBzoT9ZRB8I8XsT512Uk3oGl1N2Xpq4/7Gb
+fOkwu2YuiA==
+-----END CERTIFICATE-----
+)pem";
+
+inline constexpr char kKeyOne[] =
+    R"pem(-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgnik7vQFzqz6Q38Xi
+FuoUxPYfnW/oUXLKZgJ+61NELUehRANCAATqkIqM5Eog9Hw406RqnxrxKjw/djPX
+oWBpOpfngd6ZGkLE7UqxQCmGdh/uogpJNZApQv+xvcq/0VP9WfPlyh92
+-----END PRIVATE KEY-----
+)pem";
+
+inline constexpr char kCertificateTwo[] =
+    R"pem(-----BEGIN CERTIFICATE-----
+MIIBgzCCASmgAwIBAgIUV94dr4XVEjUwp894JwyyB8g/gKYwCgYIKoZIzj0EAwIw
+FjEUMBIGA1UEAwwLdHdvLmV4YW1wbGUwIBcNMjYxMTMwMDgxNzAzWhgPMjEyNjEx
+MDYwODE3MDNaMBYxFDASBgNVBAMMC3R3by5leGFtcGxlMFkwEwYHKoZIzj0CAQYI
+KoZIzj0DAQcDQgAE4AMpVqheS+v7idGSbmGOgpDL7BYh/elN2MQ7keDiiC+PR4QK
+yhCx8uAE/UqvV3wW8G+Eqcq0+KR8SeEnHsIo2KNTMFEwHQYDVR0OBBYEFBAJClBU
+esIkzVBW90WEpw4mV/LOMB8GA1UdIwQYMBaAFBAJClBUesIkzVBW90WEpw4mV/LO
+MA8GA1UdEwEB/wQFMAMBAf8wCgYIKoZIzj0EAwIDSAAwRQIhAPgpPm96hCV9uqIx
+yEdUpzzT3WimjUrbZUTZvKIVvYVoAiBPh2WixqYlkcK73GLPEPxBCqipDBV29V2X
+MFiFh9kntQ==
+-----END CERTIFICATE-----
+)pem";
+
+inline constexpr char kKeyTwo[] =
+    R"pem(-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgDnwgcDLq+n25SJYC
+YdK3giz39yiMeYm/x+MymH2OxUihRANCAATgAylWqF5L6/uJ0ZJuYY6CkMvsFiH9
+6U3YxDuR4OKIL49HhArKELHy4AT9Sq9XfBbwb4SpyrT4pHxJ4ScewijY
+-----END PRIVATE KEY-----
+)pem";
+
+}  // namespace postrider::tests
