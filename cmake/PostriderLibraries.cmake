@@ -20,3 +20,11 @@ pkg_check_modules(RDKAFKA REQUIRED IMPORTED_TARGET rdkafka)
 pkg_check_modules(ROCKSDB REQUIRED IMPORTED_TARGET rocksdb)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
+
+# The allocator of what runs for long: a third less CPU per message than glibc's where records of a
+# few hundred bytes come and go in another order. The sanitizers bring their own.
+pkg_check_modules(JEMALLOC REQUIRED IMPORTED_TARGET jemalloc)
+add_library(postrider_allocator INTERFACE)
+if(NOT POSTRIDER_SANITIZE)
+  target_link_libraries(postrider_allocator INTERFACE PkgConfig::JEMALLOC)
+endif()
