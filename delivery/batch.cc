@@ -93,6 +93,12 @@ size_t RoomToLoad(const Batch& batch) {
   return bytes;
 }
 
+size_t RoomNeeded(const Batch& batch) {
+  const bool fresh = std::any_of(batch.messages.begin(), batch.messages.end(),
+                                 [](const Message& message) { return message.pending; });
+  return fresh ? 0 : RoomToLoad(batch);
+}
+
 IdBytes BatchKey(const std::vector<Message>& messages) {
   if (messages.size() == 1) return messages.front().digest;
   Sha256Hasher hasher;

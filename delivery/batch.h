@@ -49,6 +49,7 @@ struct Message {
   WallTime event_time;
   WallTime dispatch_time;
   MonotonicTime arrived;
+  uint64_t order_key = 0;                   // see EndpointOrder; 0: not known, or no order
   bool pending = false;                     // its end completes the record
   bool listed = false;                      // its end removes the entry
   std::unique_ptr<MessageContent> content;  // null: is read back from the backlog when it is needed
@@ -75,6 +76,10 @@ struct Batch {
   // Of one that waits without its members, for want of memory: they stand in its record.
   size_t members_left_out = 0;
   size_t room_left_out = 0;  // what reading them back will take
+  // With order, while it is in flight or waits: the keys of its messages, ascending, each once
+  // (none: not known), and the first one's place. See EndpointOrder::SetKeys().
+  std::vector<uint64_t> order_keys;
+  uint64_t first_order = 0;
 
   void Add(Message message) {
     bytes += message.body_bytes;
@@ -92,11 +97,15 @@ inline size_t RoomOf(const Message& message) { return message.bytes + kMessageOv
 void DropParkedContents(Batch& batch);
 // What reading back those takes that have no content.
 size_t RoomToLoad(const Batch& batch);
+// The same of what has to wait for room: what is fresh does not, also beside others of its batch
+// that were parked.
+size_t RoomNeeded(const Batch& batch);
 // What a batch that waits for its next try takes, its members apart.
 inline constexpr size_t kWaitingBatchBytes = 300;
 inline constexpr size_t kWaitingMemberBytes = 110;
 inline size_t WaitingBytes(const Batch& batch) {
-  return kWaitingBatchBytes + kWaitingMemberBytes * batch.messages.size();
+  return kWaitingBatchBytes + kWaitingMemberBytes * batch.messages.size() +
+         sizeof(uint64_t) * batch.order_keys.size();
 }
 // The identity of one message, or a hash of those of several in their order.
 IdBytes BatchKey(const std::vector<Message>& messages);

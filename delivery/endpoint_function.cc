@@ -1,6 +1,7 @@
 #include "delivery/endpoint_function.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,8 +17,10 @@
 namespace postrider::delivery {
 namespace {
 
+using subscriptions::BlockedHead;
 using subscriptions::DispatchRecord;
 using subscriptions::EndpointMode;
+using subscriptions::OrderKind;
 
 RetryPolicy PolicyOf(const subscriptions::RetrySettings& settings) {
   RetryPolicy policy;
@@ -95,9 +98,14 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   state.wait_max = settings.batch.wait_max;
   state.retry = PolicyOf(settings.retry);
   state.customer = endpoint->customer;
+  if (settings.order.kind != OrderKind::kNone && settings.order.blocked == BlockedHead::kHold) {
+    // What blocks others behind it is given up for its age only.
+    state.retry.attempts = std::numeric_limits<int>::max();
+  }
   state.window.SetLimit(settings.window_max);
   if (state.prepared != nullptr && state.prepared->endpoint != endpoint) state.prepared.reset();
   if (other_format) Remeasure(state);
+  SetOrder(state, settings.order);
   if (tighter) CutUntried(state);
   if (other_wait && !state.open.messages.empty() && !state.open_due) {
     StartOpen(state, state.open.messages.front());
@@ -185,6 +193,7 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   const IdBytes digest = (*content)->record.identity.Digest();
   const auto order = static_cast<uint64_t>(record.offset);
   const bool ended = EndedAhead(order, digest);
+  WakeUnread();
   if (recent_.SeenBefore(digest, record.offset) || ended) {
     program_.metrics().duplicates_dropped.Increment();
     ctx.Complete(record.offset);
@@ -206,12 +215,10 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   message.arrived = ctx.clock().Now();
   message.pending = true;
   message.listed = listed;
+  SetOrderKey(state, message);
   if (Hold(state, message)) return;
   if (Arrive(state, record, message)) return;
-  if (Spills(state, message.bytes) &&
-      Spill(state, order, digest, message.content->encoded, ParkReason::kShare)) {
-    return Schedule(state);
-  }
+  if (Spills(state, message) && SpillArrived(state, message)) return Schedule(state);
   Add(state, std::move(message));
   Schedule(state);
 }
@@ -221,12 +228,14 @@ void EndpointFunction::OnSkipped(TaskContext&, const LogRecord& record) {
   if (!decoded.ok()) return;
   const IdBytes digest = decoded->identity.Digest();
   static_cast<void>(EndedAhead(static_cast<uint64_t>(record.offset), digest));
+  WakeUnread();
   static_cast<void>(recent_.SeenBefore(digest, record.offset));
 }
 
 void EndpointFunction::Add(EndpointState& state, Message message) {
   if (message.pending) state.pending_bytes += message.bytes;
   state.last_used = ctx_->clock().Now();
+  if (state.order != nullptr) state.order->set_stalled(false);
   if (state.streaming) {
     std::deque<Batch>& line = message.pending ? state.ready : state.drained;
     line.emplace_back();
@@ -278,6 +287,7 @@ void EndpointFunction::CloseOpen(EndpointState& state) {
   state.open_due = false;
   state.open_late = false;
   state.open_long = false;
+  if (state.order != nullptr) state.order->set_stalled(false);
   state.ready.push_back(std::exchange(state.open, Batch()));
 }
 
@@ -305,6 +315,7 @@ void EndpointFunction::OnPartitionEnd(TaskContext& ctx, int64_t next) {
   next_read_ = static_cast<uint64_t>(next);
   ended_ahead_.clear();
   caught_up_ = true;
+  WakeUnread();
   for (const std::string& key : std::exchange(arriving_, {})) {
     EndpointState* state = endpoints_.Get(key);
     if (state != nullptr) EndArrival(*state);

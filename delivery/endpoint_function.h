@@ -3,8 +3,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -33,6 +36,7 @@
 namespace postrider::delivery {
 
 class DeliveryProgram;
+class ReadyPicker;
 struct MovedFlight;
 
 // Delivers one key group's messages: groups them by endpoint into batches, sends these, and sees
@@ -52,8 +56,8 @@ struct MovedFlight;
 // its endpoint holds its share of memory.
 //
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
-// endpoint_sending.cc, endpoint_settling.cc, endpoint_parking.cc, endpoint_moving.cc and
-// endpoint_handover.cc.
+// endpoint_sending.cc, endpoint_ordering.cc, endpoint_settling.cc, endpoint_parking.cc,
+// endpoint_moving.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -104,6 +108,7 @@ class EndpointFunction final : public KeyedProcessFunction {
     IdBytes digest{};
     bool pending = false;
     bool listed = false;
+    uint64_t order_key = 0;  // stands still until then; 0: none does
     // The recorded batch whose last messages these are.
     struct Group {
       IdBytes batch{};
@@ -195,7 +200,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   void ParkAll(EndpointState& state, ParkReason reason);
   void ParkAgain(EndpointState& state);
   void Want(EndpointState& state, ParkReason reason);
-  bool Spills(const EndpointState& state, size_t bytes) const;
+  bool Spills(const EndpointState& state, const Message& message) const;
   bool Spill(EndpointState& state, uint64_t order, const IdBytes& digest, absl::string_view encoded,
              ParkReason reason);
   absl::optional<MonotonicTime> OldestPending(const EndpointState& state) const;
@@ -203,6 +208,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool IsFailing(const EndpointState& state) const;
   bool HasListed(const EndpointState& state) const;
   void DrainBacklog(EndpointState& state);
+  bool HasRoomToDrain(EndpointState& state, size_t messages_max, size_t bytes_max);
+  absl::optional<absl::flat_hash_set<IdBytes>> LeftOut(const EndpointState& state);
   bool Load(EndpointState& state, Batch& batch);
   void Undrain(EndpointState& state, const Batch& batch);
   void LetGo(EndpointState& state);
@@ -226,6 +233,24 @@ class EndpointFunction final : public KeyedProcessFunction {
   // endpoint_moving.cc
   bool Arrive(EndpointState& state, const LogRecord& record, Message& message);
   void EndArrival(EndpointState& state);
+
+  // endpoint_ordering.cc
+  void SetOrder(EndpointState& state, const subscriptions::OrderSettings& settings);
+  static void SetOrderKey(EndpointState& state, Message& message);
+  bool IsBehindBacklog(const EndpointState& state) const;
+  bool SpillArrived(EndpointState& state, const Message& message);
+  bool ReadsBacklog(const EndpointState& state) const;
+  std::multimap<MonotonicTime, Batch>::const_iterator NextRetry(const EndpointState& state) const;
+  bool SendableInOrder(const EndpointState& state) const;
+  void GoBack(EndpointState& state);
+  absl::optional<Batch> TakeInOrder(EndpointState& state);
+  void LearnKeys(EndpointState& state);
+  Batch Compose(EndpointState& state);
+  void ReadInOrder(EndpointState& state, ReadyPicker& picker);
+  void LeaveToBacklog(EndpointState& state);
+  void InsertReady(EndpointState& state, std::vector<Message> messages);
+  void PutBackInOrder(EndpointState& state, Batch batch);
+  void WakeUnread();
 
   // endpoint_handover.cc
   void RecordFlights();
@@ -255,6 +280,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   std::vector<std::string> late_;      // each endpoint once
   std::vector<std::string> awaiting_;  // each endpoint once
   absl::flat_hash_set<std::string> park_again_;
+  // Endpoints with order whose next entry stands behind records that were not read yet.
+  std::set<std::pair<uint64_t, std::string>> unread_;
   absl::flat_hash_set<std::string> arriving_;  // have a batch that is not there as a whole
   absl::flat_hash_map<IdBytes, Inherited> inherited_;
   absl::flat_hash_map<int64_t, IdBytes> held_offsets_;  // of inherited_

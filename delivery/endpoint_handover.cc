@@ -52,7 +52,11 @@ void EndpointFunction::RecordFlights() {
     for (auto& [id, flight] : state.flights) {
       const bool listed = std::any_of(flight.batch.messages.begin(), flight.batch.messages.end(),
                                       [](const Message& message) { return message.listed; });
-      if (listed) static_cast<void>(Record(state, flight.batch, FlightDeadline(flight)));
+      if (!listed) continue;
+      // Where order counts the successor sends it anew, see Close().
+      const MonotonicTime due =
+          state.order == nullptr ? FlightDeadline(flight) : ctx_->clock().Now();
+      static_cast<void>(Record(state, flight.batch, due));
     }
   });
 }
@@ -68,6 +72,7 @@ std::vector<Operation> EndpointFunction::Operations() const {
   const WallTime wall = ctx_->clock().Wall();
   std::vector<Operation> operations;
   endpoints_.ForEach([&](absl::string_view key, const EndpointState& state) {
+    if (state.order != nullptr) return;
     for (const auto& [id, flight] : state.flights) {
       Operation operation;
       operation.key = std::string(key);
@@ -128,7 +133,7 @@ void EndpointFunction::Close(TaskContext&, CloseReason reason) {
   for (const KeptResult& kept : std::exchange(kept_, {})) {
     EndpointState& state = *endpoints_.Get(kept.key);
     const auto flight = state.flights.find(kept.flight);
-    if (reason == CloseReason::kMoved) {
+    if (reason == CloseReason::kMoved && state.order == nullptr) {
       program_.PassOn(Moved(state, flight->second), kept.result);
     }
     program_.metrics().requests_in_flight.Add(-1);
@@ -136,7 +141,8 @@ void EndpointFunction::Close(TaskContext&, CloseReason reason) {
   }
   endpoints_.ForEach([this, reason](absl::string_view, EndpointState& state) {
     for (const auto& [id, flight] : state.flights) {
-      if (reason == CloseReason::kMoved) {
+      // Where order counts nobody awaits it: its messages are the first that the successor sends.
+      if (reason == CloseReason::kMoved && state.order == nullptr) {
         program_.TakeOver(id, Moved(state, flight));
         continue;
       }
@@ -341,7 +347,8 @@ void EndpointFunction::TakeNamed(EndpointState& state, const OperationResult& re
       continue;
     }
     if (it->second.recorded) backlog_->RemoveBatch(state.key, *it->second.key);
-    program_.TakeWaiting(kWaitingBatchBytes);
+    program_.TakeWaiting(WaitingBytes(it->second));
+    if (state.order != nullptr) state.order->Unblock(it->second);
     it = state.waiting.erase(it);
   }
   if (backlog_ == nullptr || state.flag == Backlog::Flag::kNone) return;

@@ -82,6 +82,8 @@ bool EndpointFunction::ParkBatch(EndpointState& state, Batch& batch, ParkReason 
 // Makes durable what a batch that may have reached its receiver consists of, and its attempts.
 bool EndpointFunction::Record(EndpointState& state, Batch& batch, MonotonicTime due) {
   if (!batch.recorded) {
+    // What of it pends would come again behind the rest.
+    if (state.order != nullptr && AnyPending(batch)) return false;
     std::vector<BatchMember> members;
     members.reserve(batch.messages.size());
     for (const Message& message : batch.messages) {
@@ -229,12 +231,16 @@ void EndpointFunction::OnRemoved(const std::string& key, const IdBytes& digest) 
 
 // Whether a new message goes to the backlog at once: its endpoint holds its share already, or fails
 // and has others there that come first.
-bool EndpointFunction::Spills(const EndpointState& state, size_t bytes) const {
+bool EndpointFunction::Spills(const EndpointState& state, const Message& message) const {
   if (backlog_ == nullptr) return false;
   if (program_.draining()) return true;
+  if (state.order != nullptr) {
+    if (IsBehindBacklog(state)) return true;
+    if (!state.waiting.empty() && state.order->IsBlocked(message.order_key)) return true;
+  }
   const size_t share =
       std::max(program_.options().endpoint_share_bytes, static_cast<size_t>(state.bytes_max));
-  if (state.pending_bytes + bytes > share) return true;
+  if (state.pending_bytes + message.bytes > share) return true;
   return IsFailing(state) && HasListed(state);
 }
 
@@ -306,6 +312,29 @@ bool EndpointFunction::HasListed(const EndpointState& state) const {
          backlog_->size(state.key) > state.claimed.size() + state.members_left_out;
 }
 
+// Room for a batch of usual entries, as far as one endpoint may have it.
+bool EndpointFunction::HasRoomToDrain(EndpointState& state, size_t messages_max, size_t bytes_max) {
+  const size_t usual = backlog_->bytes(state.key) / backlog_->size(state.key) + 1;
+  const size_t likely = std::min(messages_max, bytes_max / usual + 1) + 1;
+  const size_t one = usual + kMessageOverheadBytes;
+  const size_t share = program_.backlog_room().share();
+  const size_t left = share - std::min(share, state.room.bytes - state.granted.bytes());
+  return HasRoom(state, std::max(one, std::min(likely * one / 4 * 5, left)));
+}
+
+// The members of batches that wait without them. No value: the state has failed.
+absl::optional<absl::flat_hash_set<IdBytes>> EndpointFunction::LeftOut(const EndpointState& state) {
+  absl::flat_hash_set<IdBytes> left_out;
+  if (state.members_left_out == 0) return left_out;
+  for (const auto& [due, batch] : state.waiting) {
+    if (batch.members_left_out == 0) continue;
+    const auto members = backlog_->Members(state.key, *batch.key);
+    if (!members) return absl::nullopt;
+    for (const BatchMember& member : *members) left_out.insert(member.digest);
+  }
+  return left_out;
+}
+
 // Reads entries that are not in memory into `drained`: a batch, or some messages of a streaming
 // endpoint. A batch that is not full and has not waited its time joins the open one instead.
 void EndpointFunction::DrainBacklog(EndpointState& state) {
@@ -320,27 +349,13 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
       state.streaming ? kDrainMessages : static_cast<size_t>(state.events_max);
   const size_t bytes_max = state.streaming ? kDrainBytes : static_cast<size_t>(state.bytes_max);
 
-  // Room for a batch of usual entries, as far as one endpoint may have it.
-  const size_t usual = backlog_->bytes(state.key) / backlog_->size(state.key) + 1;
-  const size_t likely = std::min(messages_max, bytes_max / usual + 1) + 1;
-  const size_t one = usual + kMessageOverheadBytes;
-  const size_t share = program_.backlog_room().share();
-  const size_t left = share - std::min(share, state.room.bytes - state.granted.bytes());
-  if (!HasRoom(state, std::max(one, std::min(likely * one / 4 * 5, left)))) return;
+  if (!HasRoomToDrain(state, messages_max, bytes_max)) return;
   BacklogRoom::Hold room = std::move(state.granted);
-  // Those of batches that wait without their members.
-  absl::flat_hash_set<IdBytes> left_out;
-  if (state.members_left_out > 0) {
-    for (const auto& [due, batch] : state.waiting) {
-      if (batch.members_left_out == 0) continue;
-      const auto members = backlog_->Members(state.key, *batch.key);
-      if (!members) return;
-      for (const BatchMember& member : *members) left_out.insert(member.digest);
-    }
-  }
+  const absl::optional<absl::flat_hash_set<IdBytes>> left_out = LeftOut(state);
+  if (!left_out) return;
   const bool at_end = backlog_->Scan(
       state.key, from, [&](uint64_t order, const IdBytes& digest, absl::string_view encoded) {
-        if (state.claimed.contains(digest) || left_out.contains(digest)) {
+        if (state.claimed.contains(digest) || left_out->contains(digest)) {
           state.drain_from = order + 1;
           return ++stepped_over < kStepOverMax;
         }
@@ -501,6 +516,7 @@ bool EndpointFunction::Load(EndpointState& state, Batch& batch) {
   }
   program_.metrics().drained.Add(static_cast<double>(absent.size() - *missing));
   for (Message& message : batch.messages) {
+    if (state.order != nullptr) SetOrderKey(state, message);
     BacklogRoom::Hold& room = message.content->room;
     if (!message.pending && room.bytes() == 0) room = TakeRoom(state, RoomOf(message));
   }
@@ -599,6 +615,7 @@ void EndpointFunction::Rebuild() {
     if (!ended) break;
     static_cast<void>(backlog_->EnsureFlag(state.key, state.flag));
     state.drain_from = 0;
+    state.drained_dry = false;
     rebuilding_.erase(rebuild_.front());
     rebuild_.pop_front();
     Schedule(state);

@@ -28,12 +28,6 @@ constexpr size_t kWaitingMessagesMaxFailing = 2'000;
 // The same for those that fail while the shard has no more memory for what waits: a probe.
 constexpr size_t kWaitingBatchesMaxFull = 1;
 
-// What is fresh waits for no room, also beside others of its batch that were parked.
-size_t RoomNeeded(const Batch& batch) {
-  const bool fresh = std::any_of(batch.messages.begin(), batch.messages.end(),
-                                 [](const Message& message) { return message.pending; });
-  return fresh ? 0 : RoomToLoad(batch);
-}
 // Without room nothing is read back.
 bool Loadable(const EndpointState& state, const Batch& batch) {
   return !state.awaits_room || RoomNeeded(batch) == 0;
@@ -108,6 +102,7 @@ bool EndpointFunction::Sendable(const EndpointState& state) const {
   if (state.awaits_snapshot || state.flights.size() >= state.window.size()) return false;
   const MonotonicTime now = ctx_->clock().Now();
   if (now < state.hold_until) return false;
+  if (state.order != nullptr) return SendableInOrder(state);
   if (!state.waiting.empty() && state.waiting.begin()->first <= now &&
       Loadable(state, state.waiting.begin()->second)) {
     return true;
@@ -119,6 +114,7 @@ bool EndpointFunction::Sendable(const EndpointState& state) const {
 // Puts the endpoint in line when it can send, else sets the timer for when it may.
 void EndpointFunction::Schedule(EndpointState& state) {
   if (state.in_line) return;
+  GoBack(state);
   if (Sendable(state)) {
     if (!ctx_->MayAct()) return;  // OnResume() comes
     state.in_line = true;
@@ -133,12 +129,18 @@ void EndpointFunction::Schedule(EndpointState& state) {
   if (fresh && state.hold_until > now) {
     ctx_->SetTimer(state.key, kSendTimer, state.hold_until);
   } else if (!state.waiting.empty()) {
-    const MonotonicTime retry = std::max(state.hold_until, state.waiting.begin()->first);
+    // With order one that is due may stand behind others.
+    const auto next = state.order == nullptr || state.hold_until > now
+                          ? state.waiting.begin()
+                          : state.waiting.upper_bound(now);
+    if (next == state.waiting.end()) return;
+    const MonotonicTime retry = std::max(state.hold_until, next->first);
     if (retry > now) ctx_->SetTimer(state.key, kSendTimer, retry);
   }
 }
 
 absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
+  if (state.order != nullptr) return TakeInOrder(state);
   const auto due = state.waiting.begin();
   const bool retry_due = due != state.waiting.end() && due->first <= ctx_->clock().Now() &&
                          Loadable(state, due->second);
@@ -177,9 +179,11 @@ size_t EndpointFunction::SendNext(const std::string& key) {
   size_t bytes = 0;
   state->in_line = false;
   --in_line_;
+  GoBack(*state);
   if (ctx_->MayAct() && Sendable(*state)) {
     absl::optional<Batch> batch = TakeNext(*state);
     if (batch) bytes = Send(*state, *std::move(batch));
+    if (state->order != nullptr) bytes += state->order->TakeCost();
   }
   state->granted.Release();
   Schedule(*state);
@@ -190,6 +194,7 @@ size_t EndpointFunction::SendNext(const std::string& key) {
 void EndpointFunction::PutBack(EndpointState& state, Batch batch) {
   if (batch.messages.empty()) return;
   DropParkedContents(batch);
+  if (state.order != nullptr) return PutBackInOrder(state, std::move(batch));
   if (batch.tries > 0) return Wait(state, ctx_->clock().Now(), std::move(batch));
   const bool pending = std::any_of(batch.messages.begin(), batch.messages.end(),
                                    [](const Message& message) { return message.pending; });
@@ -319,6 +324,10 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   flight.started = now;
   flight.timeout = request->total_timeout;
   Flight& placed = state.flights.emplace(id, std::move(flight)).first->second;
+  if (state.order != nullptr) {
+    EndpointOrder::SetKeys(placed.batch);
+    state.order->Block(placed.batch);
+  }
   ++flights_;
   program_.metrics().requests_in_flight.Add(1);
   program_.metrics().batch_messages.Observe(static_cast<double>(size));

@@ -44,6 +44,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   BacklogRoom::Hold room = std::move(flight->second.room);
   state.flights.erase(flight);
   --flights_;
+  if (state.order != nullptr) state.order->Unblock(batch);
   state.last_used = ctx_->clock().Now();
   DeliveryMetrics& metrics = program_.metrics();
   metrics.requests_in_flight.Add(-1);
@@ -143,6 +144,11 @@ void EndpointFunction::Disable(EndpointState& state, DisableReason reason) {
 }
 
 void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch) {
+  if (state.order != nullptr) {
+    state.order->SetKeys(batch.messages);
+    EndpointOrder::SetKeys(batch);
+    state.order->Block(batch);
+  }
   LeaveOutMembers(state, batch);
   state.waiting_messages += batch.size();
   state.members_left_out += batch.members_left_out;
@@ -157,6 +163,7 @@ Batch EndpointFunction::TakeWaiting(EndpointState& state,
   state.members_left_out -= batch.members_left_out;
   program_.TakeWaiting(WaitingBytes(batch));
   state.waiting.erase(place);
+  if (state.order != nullptr) state.order->Unblock(batch);
   return batch;
 }
 
@@ -194,6 +201,11 @@ void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadR
   Output output;
   output.record = dlq::MakeDeadLetterAppend(program_.options().topic_prefix, letter);
   output.ending = EndingOf(state, message, std::move(group));
+  if (state.order != nullptr && message.order_key != EndpointOrder::kUnknownKey) {
+    // It may come again as long as the letter is not there.
+    output.ending.order_key = message.order_key;
+    state.order->BlockEnding(message.order_key);
+  }
   output.room = std::move(message.content->room);
   output.room.LeaveOwner();
   Emit(std::move(output));
@@ -236,7 +248,7 @@ EndpointFunction::Ending EndpointFunction::EndingOf(EndpointState& state, const 
 // so that it is not read back meanwhile.
 void EndpointFunction::End(const Ending& ending) {
   if (ending.pending) ctx_->Complete(static_cast<int64_t>(ending.order));
-  if (!ending.listed && ending.group == nullptr) return;
+  if (!ending.listed && ending.group == nullptr && ending.order_key == 0) return;
   if (ending.listed && !ending.pending) NoteEndedAhead(ending.order, ending.digest);
   const absl::string_view key = ending.endpoint.view();
   EndpointState* state = endpoints_.Get(key);
@@ -249,7 +261,11 @@ void EndpointFunction::End(const Ending& ending) {
     backlog_->RemoveBatch(key, ending.group->batch);
   }
   if (state == nullptr) return;
-  if (ending.group == nullptr || ending.group->left == 0) ClearFlagWhenEmpty(*state);
+  const bool group_ended = ending.group != nullptr && ending.group->left == 0;
+  if (group_ended || (ending.group == nullptr && ending.listed)) ClearFlagWhenEmpty(*state);
+  if (ending.order_key == 0 || state->order == nullptr) return;
+  state->order->UnblockEnding(ending.order_key);
+  Schedule(*state);
 }
 
 void EndpointFunction::NoteEndedAhead(uint64_t order, const IdBytes& digest) {

@@ -17,6 +17,7 @@
 #include "delivery/backlog_room.h"
 #include "delivery/backlog_state.h"
 #include "delivery/batch.h"
+#include "delivery/endpoint_order.h"
 #include "delivery/prepared_endpoint.h"
 #include "delivery/retry_policy.h"
 #include "delivery/window.h"
@@ -78,6 +79,9 @@ struct EndpointState {
   BatchAttempts arriving_attempts;
   MonotonicTime last_used;  // had a message or a result
   std::unique_ptr<PreparedEndpoint> prepared;
+  // With order: then `ready` ascends by offset and `drained` is empty, and the backlog has been
+  // read up to `drain_from`, but for the entries that were passed. Null: none is asked for.
+  std::unique_ptr<EndpointOrder> order;
 
   // The backlog. `claimed`: the entries that are in memory, or that a batch here names; all others
   // are to be drained, from the place `drain_from` on.
@@ -90,7 +94,7 @@ struct EndpointState {
   bool idle() const {
     return open.messages.empty() && ready.empty() && drained.empty() && flights.empty() &&
            waiting.empty() && claimed.empty() && pending_bytes == 0 && !in_line && !listed_late &&
-           !awaits_snapshot && !awaits_room;
+           !awaits_snapshot && !awaits_room && (order == nullptr || !order->AnyBlocked());
   }
 };
 
