@@ -1,7 +1,12 @@
 #include "loadtest/account.h"
 
 #include <algorithm>
+#include <iterator>
+#include <tuple>
+#include <utility>
 
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -48,6 +53,41 @@ std::string Examples(const std::vector<MessageKey>& keys) {
                       "]");
 }
 
+// Needs `produced` by number and the dead letters sorted.
+void CheckOrder(const Plan& plan, const AccountInput& input, AccountResult* result) {
+  std::vector<ReceivedRecord> received;
+  std::copy_if(input.received.begin(), input.received.end(), std::back_inserter(received),
+               [&](const ReceivedRecord& record) {
+                 return record.run == input.run && record.endpoint < plan.endpoints().size() &&
+                        plan.endpoints()[record.endpoint].order != PlannedOrder::kNone;
+               });
+  std::stable_sort(
+      received.begin(), received.end(),
+      [](const ReceivedRecord& a, const ReceivedRecord& b) { return a.arrived_us < b.arrived_us; });
+  const auto event = [&input](uint64_t number) -> const EventFields* {
+    const auto found = std::lower_bound(
+        input.produced.begin(), input.produced.end(), number,
+        [](const ProducedRecord& record, uint64_t wanted) { return record.number < wanted; });
+    return found == input.produced.end() || found->number != number ? nullptr : &found->event;
+  };
+  absl::flat_hash_set<std::pair<uint64_t, uint32_t>> arrived;
+  absl::flat_hash_map<std::tuple<uint32_t, uint16_t, uint32_t>, uint64_t> last;
+  for (const ReceivedRecord& record : received) {
+    const EventFields* fields = event(record.number);
+    if (fields == nullptr || !arrived.emplace(record.number, record.endpoint).second) continue;
+    ++result->ordered;
+    const bool by_tenant = plan.endpoints()[record.endpoint].order == PlannedOrder::kTenant;
+    uint64_t& latest =
+        last[{record.endpoint, fields->type, by_tenant ? fields->tenant : ~uint32_t{0}}];
+    const MessageKey key{record.number, record.endpoint};
+    if (record.number < latest && !Contains(input.dead_letters, key)) {
+      ++result->reordered;
+      Note(key, &result->reordered_examples);
+    }
+    latest = std::max(latest, record.number);
+  }
+}
+
 }  // namespace
 
 AccountResult Account(const Plan& plan, AccountInput input) {
@@ -56,6 +96,8 @@ AccountResult Account(const Plan& plan, AccountInput input) {
             [](const ProducedRecord& a, const ProducedRecord& b) { return a.number < b.number; });
   SortUnique(&input.dead_letters);
   SortUnique(&input.withheld);
+
+  CheckOrder(plan, input, &result);
 
   std::vector<Delivery> deliveries;
   deliveries.reserve(input.received.size());
@@ -157,10 +199,11 @@ std::string AccountResult::ToJson() const {
       withheld, R"(,"lost":)", lost, R"(,"repeats":)", repeats, R"(,"delivered_and_dead":)",
       delivered_and_dead, R"(,"foreign":)", foreign, R"(,"signatures_bad":)", signatures_bad,
       R"(,"contents_bad":)", contents_bad, R"(,"envelopes_bad":)", envelopes_bad,
-      R"(,"ids_changed":)", ids_changed, R"(,"p50_ms":)", p50_ms, R"(,"p90_ms":)", p90_ms,
-      R"(,"p99_ms":)", p99_ms, R"(,"max_ms":)", max_ms, R"(,"seconds":)", seconds,
-      R"(,"lost_examples":)", Examples(lost_examples), R"(,"repeated_examples":)",
-      Examples(repeated_examples), R"(,"foreign_examples":)", Examples(foreign_examples), "}");
+      R"(,"ids_changed":)", ids_changed, R"(,"ordered":)", ordered, R"(,"reordered":)", reordered,
+      R"(,"p50_ms":)", p50_ms, R"(,"p90_ms":)", p90_ms, R"(,"p99_ms":)", p99_ms, R"(,"max_ms":)",
+      max_ms, R"(,"seconds":)", seconds, R"(,"lost_examples":)", Examples(lost_examples),
+      R"(,"repeated_examples":)", Examples(repeated_examples), R"(,"foreign_examples":)",
+      Examples(foreign_examples), R"(,"reordered_examples":)", Examples(reordered_examples), "}");
 }
 
 MessageList ParseMessageList(absl::string_view text, uint32_t run, const State& state) {

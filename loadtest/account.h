@@ -43,7 +43,12 @@ struct AccountResult {
   uint64_t contents_bad = 0;
   uint64_t envelopes_bad = 0;
   uint64_t ids_changed = 0;  // repeats whose message id differs
-  double p50_ms = 0;         // sent to first delivery
+  // Where an order is asked for: messages that arrived for the first time, answered well or not,
+  // behind a later one of the same type (the order is that of its topic) and key. Those that became
+  // dead letters are no longer promised anything.
+  uint64_t ordered = 0;  // that arrived and have an order
+  uint64_t reordered = 0;
+  double p50_ms = 0;  // sent to first delivery
   double p90_ms = 0;
   double p99_ms = 0;
   double max_ms = 0;
@@ -51,11 +56,13 @@ struct AccountResult {
   std::vector<MessageKey> lost_examples;  // at most 10 of each
   std::vector<MessageKey> repeated_examples;
   std::vector<MessageKey> foreign_examples;
+  std::vector<MessageKey> reordered_examples;
 
-  // Nothing lost, nothing that should not have been delivered, every byte and signature right.
+  // Nothing lost or out of its order, nothing that should not have been delivered, every byte and
+  // signature right.
   bool good() const {
     return lost == 0 && foreign == 0 && signatures_bad == 0 && contents_bad == 0 &&
-           envelopes_bad == 0 && ids_changed == 0;
+           envelopes_bad == 0 && ids_changed == 0 && reordered == 0;
   }
   std::string ToJson() const;
 };

@@ -83,6 +83,8 @@ struct PlanCommand {
     app->add_option("--fan-out", options.fan_out, "messages per event, mean");
     app->add_option("--addresses", options.addresses, "distinct loopback addresses");
     app->add_option("--failing", options.failing, "endpoints that answer 500");
+    app->add_option("--ordered", options.ordered,
+                    "endpoints that ask for order, in turn of all and of each tenant's messages");
     app->add_option("--topic-prefix", options.topic_prefix);
     app->add_option("--tenant-prefix", options.tenant_prefix,
                     "of the tenants' names; tells two plans apart");

@@ -48,6 +48,7 @@ absl::Status CheckOptions(const PlanOptions& o) {
       Want(o.fan_out >= 0.1 && o.fan_out <= o.large_customers, "fan-out 0.1 .. large customers"));
   RETURN_IF_ERROR(Want(o.addresses >= 1 && o.addresses <= 60000, "addresses 1..60000"));
   RETURN_IF_ERROR(Want(o.failing <= o.endpoints, "failing 0..endpoints"));
+  RETURN_IF_ERROR(Want(o.ordered <= o.endpoints, "ordered 0..endpoints"));
   RETURN_IF_ERROR(Want(!o.tenant_prefix.empty(), "a tenant prefix"));
   return Want(o.mode == "batch" || o.mode == "streaming" || o.mode == "mixed",
               "mode batch, streaming or mixed");
@@ -74,6 +75,7 @@ boost::json::object ToJson(const PlanOptions& o) {
           {"fan_out", o.fan_out},
           {"addresses", o.addresses},
           {"failing", o.failing},
+          {"ordered", o.ordered},
           {"topic_prefix", o.topic_prefix},
           {"tenant_prefix", o.tenant_prefix},
           {"mode", o.mode},
@@ -143,6 +145,7 @@ absl::StatusOr<PlanOptions> FromJson(const boost::json::object& json) {
   reader.Read("fan_out", &o.fan_out);
   reader.Read("addresses", &o.addresses);
   reader.Read("failing", &o.failing);
+  reader.Read("ordered", &o.ordered);
   reader.Read("topic_prefix", &o.topic_prefix);
   reader.Read("tenant_prefix", &o.tenant_prefix);
   reader.Read("mode", &o.mode);
@@ -240,6 +243,10 @@ void Plan::MakeEndpoints() {
   for (uint32_t i = 0; i < options_.failing; ++i) {
     const uint64_t at = static_cast<uint64_t>(i) * options_.endpoints / options_.failing;
     endpoints_[at].fails = true;
+  }
+  for (uint32_t i = 0; i < options_.ordered; ++i) {
+    const uint64_t at = static_cast<uint64_t>(i) * options_.endpoints / options_.ordered;
+    endpoints_[at].order = i % 2 == 0 ? PlannedOrder::kEndpoint : PlannedOrder::kTenant;
   }
 }
 
@@ -456,6 +463,7 @@ uint64_t Plan::Fingerprint() const {
     hasher.Add(endpoint.customer);
     hasher.Add(endpoint.address);
     hasher.Add(endpoint.fails ? 1 : 0);
+    hasher.Add(static_cast<uint64_t>(endpoint.order));
   }
   for (const Subscription& subscription : subscriptions_) {
     hasher.Add(subscription.endpoint);

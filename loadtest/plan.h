@@ -28,6 +28,7 @@ struct PlanOptions {
   double fan_out = 3.0;            // messages per event, mean; 0.1 .. large_customers
   uint32_t addresses = 2000;       // 1 .. 60,000 loopback addresses for the endpoints' URLs
   uint32_t failing = 0;            // .. endpoints: that many answer 500
+  uint32_t ordered = 0;            // .. endpoints: that many ask for an order
   std::string topic_prefix = "events.";
   std::string tenant_prefix = "t";  // of their names: tells the tenants of two plans apart
 
@@ -42,6 +43,9 @@ struct PlanOptions {
   uint32_t horizon_ms = 60000;
   uint32_t window_max = 32;
 };
+
+// What an endpoint asks for: none, the order of each tenant's messages, or of all.
+enum class PlannedOrder : uint8_t { kNone, kTenant, kEndpoint };
 
 enum class ScopeKind : uint8_t { kGranted, kTenants, kDepartments };
 
@@ -68,6 +72,7 @@ class Plan {
     uint32_t customer = 0;
     uint32_t address = 0;  // IPv4 in host order, within 127.16.0.0/12
     bool fails = false;
+    PlannedOrder order = PlannedOrder::kNone;
   };
   struct Subscription {
     uint32_t endpoint = 0;

@@ -63,6 +63,10 @@ std::string EndpointBody(const Plan& plan, uint32_t endpoint, uint16_t port) {
     body["batch"] = {
         {"events_max", o.events_max}, {"bytes_max", o.bytes_max}, {"wait_max_ms", o.wait_max_ms}};
   }
+  const PlannedOrder order = plan.endpoints()[endpoint].order;
+  if (order != PlannedOrder::kNone) {
+    body["order"] = {{"kind", order == PlannedOrder::kTenant ? "key" : "endpoint"}};
+  }
   return json::serialize(body);
 }
 

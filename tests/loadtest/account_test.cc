@@ -129,6 +129,59 @@ class AccountTest : public ::testing::Test {
   AccountInput input_;
 };
 
+// Endpoints that ask for order, and messages of one of them by hand.
+class OrderAccountTest : public AccountTest {
+ protected:
+  OrderAccountTest() {
+    PlanOptions options = plan_.options();
+    options.ordered = options.endpoints;
+    plan_ = *Plan::Build(options);
+    input_.received.clear();
+    input_.produced.resize(4);
+    for (ProducedRecord& record : input_.produced) record.event = {3, 0, kNoDepartment};
+    input_.produced[3].event.tenant = 1;
+  }
+  uint64_t Reordered() { return Account(plan_, input_).reordered; }
+};
+
+TEST_F(OrderAccountTest, TheFirstArrivalsOfAnEndpointComeInOrder) {
+  ASSERT_EQ(plan_.endpoints()[0].order, PlannedOrder::kEndpoint);
+  Deliver({0, 0}, 10);
+  Deliver({2, 0}, 20);
+  input_.received.back().flags = 0;  // answered with a failure: it has arrived
+  Deliver({0, 0}, 30);               // a repeat
+  Deliver({2, 0}, 40);
+  Deliver({3, 0}, 50);
+  EXPECT_EQ(Reordered(), 0U);
+  Deliver({1, 0}, 60);
+  const AccountResult result = Account(plan_, input_);
+  EXPECT_EQ(result.ordered, 4U);
+  EXPECT_EQ(result.reordered, 1U);
+  EXPECT_FALSE(result.good());
+  EXPECT_THAT(result.reordered_examples, ElementsAre(MessageKey{1, 0}));
+  EXPECT_THAT(result.ToJson(), HasSubstr(R"("reordered":1,)"));
+  input_.dead_letters = {{1, 0}};
+  EXPECT_EQ(Reordered(), 0U);
+}
+
+TEST_F(OrderAccountTest, TheTimeOfArrivalCountsNotTheLedgersOrder) {
+  Deliver({1, 0}, 20);
+  Deliver({0, 0}, 10);
+  EXPECT_EQ(Reordered(), 0U);
+}
+
+TEST_F(OrderAccountTest, OrderIsThatOfATopicAndWhereAskedOfATenant) {
+  ASSERT_EQ(plan_.endpoints()[1].order, PlannedOrder::kTenant);
+  Deliver({3, 1}, 10);  // of another tenant than the rest
+  Deliver({0, 1}, 20);
+  EXPECT_EQ(Reordered(), 0U);
+  Deliver({3, 0}, 10);
+  Deliver({0, 0}, 20);
+  EXPECT_EQ(Reordered(), 1U);
+  input_.produced[3].event.type = 4;
+  EXPECT_EQ(Reordered(), 0U);
+}
+
 TEST_F(AccountTest, IsGoodWhenEachMessageCameOnce) {
   const size_t messages = input_.received.size();
   ASSERT_GT(messages, 500U);

@@ -175,6 +175,7 @@ TEST(PlanTest, ComesBackFromItsFileAndRefusesADamagedOne) {
   const std::string path = ::testing::TempDir() + "plan_" + std::to_string(getpid()) + ".json";
   PlanOptions options = SmallOptions();
   options.failing = 6;
+  options.ordered = 4;
   options.mode = "streaming";
   const auto plan = Plan::Build(options);
   ASSERT_TRUE(plan.ok());
@@ -183,6 +184,9 @@ TEST(PlanTest, ComesBackFromItsFileAndRefusesADamagedOne) {
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_EQ(loaded->fingerprint(), plan->fingerprint());
   EXPECT_EQ(loaded->options().mode, "streaming");
+  EXPECT_EQ(loaded->options().ordered, 4U);
+  EXPECT_EQ(loaded->endpoints()[0].order, PlannedOrder::kEndpoint);
+  EXPECT_EQ(loaded->endpoints()[1].order, PlannedOrder::kNone);
   std::ofstream(path) << R"({"options":{"seed":1},"fingerprint":"00"})";
   EXPECT_EQ(Plan::Load(path).status().code(), absl::StatusCode::kDataLoss);
   std::remove(path.c_str());
