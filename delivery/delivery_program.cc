@@ -81,6 +81,7 @@ void DeliveryProgram::GiveRoom() {
 
 void DeliveryProgram::OnTurnEnd() {
   GiveRoom();
+  host_lines_.Release([this](const std::string& host) { return sink_->RoomFor(host); }, line_);
   uint64_t cost = 0;
   while (cost < kTurnCostMax && !line_.empty() && MayServe()) {
     cost += line_.Serve(
@@ -117,9 +118,15 @@ void DeliveryProgram::Enqueue(EndpointFunction* function, const EndpointState& s
   line_.Enqueue(state.customer, function, state.key);
 }
 
+void DeliveryProgram::EnqueueForHost(const std::string& authority, EndpointFunction* function,
+                                     const EndpointState& state) {
+  host_lines_.Add(authority, {state.customer, function, state.key});
+}
+
 void DeliveryProgram::Forget(EndpointFunction* function) {
   functions_.erase(function);
   line_.Forget(function);
+  host_lines_.Forget(function);
   for (std::deque<AwaitsRoom>& line : room_lines_) {
     line.erase(
         std::remove_if(line.begin(), line.end(),

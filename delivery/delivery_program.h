@@ -22,6 +22,7 @@
 #include "delivery/delivery_metrics.h"
 #include "delivery/fair_queue.h"
 #include "delivery/flight_result.h"
+#include "delivery/named_lines.h"
 #include "subscriptions/registry/snapshot.h"
 
 namespace postrider::delivery {
@@ -100,6 +101,10 @@ class DeliveryProgram final : public ShardProgram {
   Random& random() { return random_; }
   // Puts an endpoint in line; the function sees to it that it stands there once.
   void Enqueue(EndpointFunction* function, const EndpointState& state);
+  // The same for one whose host has all the requests that it may have waiting: it comes into the
+  // line when there is room (HttpSink::RoomFor).
+  void EnqueueForHost(const std::string& authority, EndpointFunction* function,
+                      const EndpointState& state);
   // A request of this customer's was handed to the sink, and has ended.
   void TakeSlot(subscriptions::CustomerId customer) { line_.TakeSlot(customer); }
   void GiveSlot(subscriptions::CustomerId customer) { line_.GiveSlot(customer); }
@@ -155,6 +160,7 @@ class DeliveryProgram final : public ShardProgram {
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;
   bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;
+  NamedLines host_lines_;  // of hosts with no room: as many as fill the sink's line, if at all
   uint64_t next_flight_ = 1;
   absl::flat_hash_map<uint64_t, MovedFlight> moved_;
 };

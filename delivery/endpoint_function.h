@@ -156,6 +156,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool BacklogMayGo(const EndpointState& state) const;
   bool HasRoom(EndpointState& state, size_t bytes);
   void Schedule(EndpointState& state);
+  bool AwaitsWayOut(EndpointState& state);
   absl::optional<Batch> TakeNext(EndpointState& state);
   size_t Send(EndpointState& state, Batch batch);
   void PutBack(EndpointState& state, Batch batch);

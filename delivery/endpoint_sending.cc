@@ -173,9 +173,26 @@ absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
   return batch;
 }
 
+// Whether the endpoint stands in another line now, because its host has all the requests that it
+// may have waiting.
+bool EndpointFunction::AwaitsWayOut(EndpointState& state) {
+  if (!program_.SnapshotUsable() || program_.snapshot()->FindEndpoint(state.id) == nullptr) {
+    return false;
+  }
+  absl::Status why;
+  const PreparedEndpoint* const prepared = Prepared(state, &why);
+  if (prepared == nullptr || program_.sink().RoomFor(prepared->authority) > 0) return false;
+  program_.EnqueueForHost(prepared->authority, this, state);
+  return true;
+}
+
 size_t EndpointFunction::SendNext(const std::string& key) {
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return 0;
+  if (ctx_->MayAct() && Sendable(*state) && AwaitsWayOut(*state)) {
+    state->granted.Release();
+    return 0;
+  }
   size_t bytes = 0;
   state->in_line = false;
   --in_line_;

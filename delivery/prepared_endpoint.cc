@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<PreparedEndpoint>> PrepareEndpoint(
   auto prepared = std::make_unique<PreparedEndpoint>();
   prepared->secrets = SecretSet(settings.signature);
   ASSIGN_OR_RETURN(prepared->url, ParseHttpUrl(settings.url));
+  prepared->authority = prepared->url.authority();
   ASSIGN_OR_RETURN(const std::vector<subscriptions::EndpointSecret> secrets,
                    subscriptions::OpenEndpointSecrets(keys, endpoint->customer, endpoint->id,
                                                       endpoint->secrets_sealed));

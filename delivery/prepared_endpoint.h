@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
@@ -17,6 +18,7 @@ namespace postrider::delivery {
 struct PreparedEndpoint {
   std::shared_ptr<const subscriptions::Endpoint> endpoint;
   HttpUrl url;
+  std::string authority;  // of the URL
   SecretSet secrets;
 };
 

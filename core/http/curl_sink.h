@@ -24,6 +24,8 @@ struct CurlSinkOptions {
   size_t waiting_max = 8'000;
   // Requests at once to one host and port.
   size_t host_in_flight_max = 200;
+  // Of those that wait, for one host and port.
+  size_t host_waiting_max = 250;
   // Kept open, over all pools; every one is a file descriptor.
   size_t idle_connections_max = 32'768;
   std::chrono::seconds connection_age_max{600};

@@ -20,6 +20,15 @@ namespace postrider {
 
 class AddressRules;
 
+// What the TLS of a customer's requests stands on. Each text is PEM.
+struct TlsMaterial {
+  std::string ca_pem;           // trusted instead of the system's; empty: the system's
+  std::string certificate_pem;  // shown to the receiver, with its chain; empty: none
+  std::string key_pem;          // of the certificate, without a passphrase
+  // Of all of them, such as a SHA-256: requests of different digests never share a connection.
+  std::string digest;
+};
+
 // A POST. It is sent as it stands: no redirect is followed, no proxy of the environment is used.
 struct HttpRequest {
   HttpUrl url;
@@ -35,6 +44,8 @@ struct HttpRequest {
   // Requests of different groups never share a connection: the customer's id, and whatever else
   // must keep them apart.
   std::string connection_group;
+  // None: the system's trust and no certificate of ours. Unfit material ends the request with kTls.
+  std::shared_ptr<const TlsMaterial> tls;
   // Asked, if set, when the request has its slot and nothing was sent yet: false ends it with
   // kAborted. It must not call the sink.
   std::function<bool()> may_start;
@@ -90,7 +101,7 @@ using HttpRequestId = uint64_t;  // never reused; 0 names none
 //
 // Threads: the loop's thread, for everything.
 // Bounds:  a fixed number of requests at once, the rest wait in line; CanSend() is false when that
-//          is full.
+//          is full, RoomFor() is 0 when a host has its part of it.
 class HttpSink {
  public:
   using Done = absl::AnyInvocable<void(HttpResult) &&>;
@@ -100,6 +111,11 @@ class HttpSink {
 
   // False: the line is full; try again when a request has ended.
   virtual bool CanSend() const = 0;
+  // How many more requests to a host and port, as HttpUrl::authority() names them, may come to wait
+  // without taking from others what the line has room for: a host that hangs cannot fill it. It
+  // grows when a request to that host has ended or got its slot. A promise of who calls: Send()
+  // looks at CanSend() alone.
+  virtual size_t RoomFor(const std::string& authority) const = 0;
   // Needs CanSend(). `done` is called exactly once, from the loop, never inside a call to the sink.
   virtual HttpRequestId Send(HttpRequest request, Done done) = 0;
   // Ends a request soon: its `done` is called with kAborted, or with its status when a complete

@@ -91,6 +91,7 @@ class QuietChangelog final : public ChangelogWriter {
 class QuietSink final : public HttpSink {
  public:
   bool CanSend() const override { return true; }
+  size_t RoomFor(const std::string&) const override { return 1; }
   HttpRequestId Send(HttpRequest request, Done done) override {
     benchmark::DoNotOptimize(request.body.data());
     waiting_.push_back(std::move(done));

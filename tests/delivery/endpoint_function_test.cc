@@ -416,6 +416,35 @@ TEST_F(EndpointFunctionTest, NeverHasMoreInFlightThanItsWindow) {
   EXPECT_EQ(sink_->size(), 3u);
 }
 
+TEST_F(EndpointFunctionTest, WaitsInLineWhileItsHostHasNoRoom) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  sink_->SetHostRoom("receiver.example:80", 0);
+  Deliver(1, 3);
+  for (int i = 0; i < 5; ++i) Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+  EXPECT_EQ(loop_->RunOnce(Duration::zero()), 0u) << "it must not spin meanwhile";
+  sink_->SetHostRoom("receiver.example:80", 10);
+  SendAll();
+  EXPECT_EQ(sink_->size(), 3u);
+}
+
+TEST_F(EndpointFunctionTest, WhileItsHostHasNoRoomAStopWaitsAndACloseForgetsIt) {
+  Publish();
+  Start();
+  sink_->SetHostRoom("receiver.example:80", 0);
+  Deliver(1, 2);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kShutdown);
+  Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+  EXPECT_EQ(function_->in_flight(), 1u);
+  Stop();
+  sink_->SetHostRoom("receiver.example:80", 10);
+  Turn();
+  EXPECT_EQ(sink_->size(), 0u);
+}
+
 TEST_F(EndpointFunctionTest, ATimeoutNarrowsTheWindowToOne) {
   settings_.mode = EndpointMode::kStreaming;
   settings_.window_max = 2;

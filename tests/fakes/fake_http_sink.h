@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -34,6 +35,10 @@ class FakeHttpSink final : public HttpSink {
   ~FakeHttpSink() override { POSTRIDER_CHECK(in_flight() == 0); }
 
   bool CanSend() const override { return in_flight() < room_; }
+  size_t RoomFor(const std::string& authority) const override {
+    const auto host = host_room_.find(authority);
+    return host == host_room_.end() ? room_ : host->second;
+  }
   HttpRequestId Send(HttpRequest request, Done done) override {
     POSTRIDER_CHECK(CanSend());
     auto sent = std::make_unique<Sent>();
@@ -61,6 +66,7 @@ class FakeHttpSink final : public HttpSink {
   void SetAddressRules(std::shared_ptr<const AddressRules>) override {}
 
   void SetRoom(size_t room) { room_ = room; }
+  void SetHostRoom(const std::string& authority, size_t room) { host_room_[authority] = room; }
   size_t size() const { return sent_.size(); }
   // The requests in the order in which they were sent, from 0.
   Sent& at(size_t index) { return *sent_.at(index); }
@@ -94,6 +100,7 @@ class FakeHttpSink final : public HttpSink {
 
  private:
   size_t room_ = 1'000'000;
+  std::map<std::string, size_t> host_room_;
   std::vector<std::unique_ptr<Sent>> sent_;
   std::vector<Done> aborted_;
 };

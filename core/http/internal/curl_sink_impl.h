@@ -45,7 +45,7 @@ struct CurlSinkMetrics {
 //
 // Done is called from Turn() alone, so whatever it does to the sink finds no libcurl below it.
 //
-// libcurl is told a made-up name per (host, port, connection group), by CURLOPT_CONNECT_TO, and the
+// libcurl is told a made-up name per (host, port, connection group, TLS material), by CURLOPT_CONNECT_TO, and the
 // addresses of that name by CURLOPT_RESOLVE: it keeps connections and TLS sessions apart by that
 // name, it never asks a name server, and an IPv6 literal can be forgotten like any other name.
 class CurlSink final : public HttpSink, public CurlPoolOwner {
@@ -55,6 +55,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   ~CurlSink() override;
 
   bool CanSend() const override;
+  size_t RoomFor(const std::string& authority) const override;
   HttpRequestId Send(HttpRequest request, Done done) override;
   void Abort(HttpRequestId id) override;
   void AbortAll() override;
@@ -95,6 +96,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
     EasyHandle easy;
     Transfer* transfer = nullptr;
     CurlSink* sink = nullptr;
+    bool has_tls = false;  // TLS material is set, and must not stay
   };
 
   enum class State : uint8_t { kNaming, kQueued, kParked, kActive };
@@ -165,6 +167,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   void Pump();
   void Start(Transfer& transfer);
   void SetRequestOptions(Transfer& transfer);
+  static void SetTls(Slot& slot, const TlsMaterial* tls);
   void MarkLoaded(Transfer& transfer);
   // Takes the transfer out of libcurl if it is in, and puts its result on ended_.
   void End(Transfer& transfer, Cause cause, int code);

@@ -76,6 +76,52 @@ TEST_F(SinkFlowTest, TheLineIsBounded) {
   ASSERT_TRUE(RunUntilResults(5));
 }
 
+// A receiver that hangs takes no more than its part of the line.
+TEST_F(SinkFlowTest, OneHostMayFillAPartOfTheLineOnly) {
+  options_.host_in_flight_max = 2;
+  options_.waiting_max = 12;
+  options_.host_waiting_max = 4;
+  RawSocketStub hangs(*loop_);
+  RawSocketStub quick(*loop_);
+  hangs.SetScript([](const StubRequest&) {
+    return StubScript{WaitFor(milliseconds(150)), SendBytes(StubAnswer(201))};
+  });
+  const std::string hanging = ParseHttpUrl(hangs.url())->authority();
+  const std::string healthy = ParseHttpUrl(quick.url())->authority();
+  EXPECT_EQ(sink().RoomFor(hanging), 4u);
+  int accepted = 0;
+  while (sink().RoomFor(hanging) > 0) {
+    SendAsync(Request(hangs.url()));
+    ++accepted;
+  }
+  EXPECT_EQ(accepted, 6);  // two have their slot
+  EXPECT_TRUE(sink().CanSend());
+  EXPECT_EQ(sink().RoomFor(healthy), 4u);
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(Send(quick.url()).status, 200);
+  // One that gets its slot makes room.
+  ASSERT_TRUE(RunUntilResults(21));
+  EXPECT_TRUE(Run([&] { return sink().RoomFor(hanging) > 0; }));
+  ASSERT_TRUE(RunUntilResults(26));
+  EXPECT_EQ(sink().RoomFor(hanging), 4u);
+}
+
+TEST_F(SinkFlowTest, AHostsRoomIsNeverMoreThanTheLinesOwn) {
+  options_.in_flight_max = 1;
+  options_.waiting_max = 3;
+  options_.host_waiting_max = 8;
+  RawSocketStub stub(*loop_);
+  stub.SetScript([](const StubRequest&) { return StubScript{WaitFor(seconds(30))}; });
+  const std::string host = ParseHttpUrl(stub.url())->authority();
+  SendAsync(Request(stub.url()));
+  for (size_t left = 3; left > 0; --left) {
+    EXPECT_EQ(sink().RoomFor(host), left);
+    SendAsync(Request(stub.url()));
+  }
+  EXPECT_EQ(sink().RoomFor(host), 0u);
+  EXPECT_EQ(sink().RoomFor("never.asked.example:80"), 0u);
+  EXPECT_FALSE(sink().CanSend());
+}
+
 TEST_F(SinkFlowTest, OneHostGetsSoManyAtOnceAndTheOthersGoOn) {
   options_.host_in_flight_max = 2;
   RawSocketStub slow(*loop_);

@@ -1,191 +1,119 @@
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <openssl/evp.h>
-#include <openssl/pem.h>
-#include <openssl/ssl.h>
-#include <openssl/x509v3.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdio>
 #include <memory>
 #include <string>
-#include <thread>
+#include <utility>
+#include <vector>
 
 #include "tests/core/http_sink/sink_fixture.h"
+#include "tests/fakes/tls_stub.h"
 
 namespace postrider {
 namespace {
 
-// A certificate for hook.example that signs itself, and its key.
-struct Certificate {
-  Certificate() : key(EVP_EC_gen("P-256")), certificate(X509_new()) {
-    X509* const x = certificate.get();
-    X509_set_version(x, 2);
-    ASN1_INTEGER_set(X509_get_serialNumber(x), 1);
-    X509_gmtime_adj(X509_getm_notBefore(x), -3'600);
-    X509_gmtime_adj(X509_getm_notAfter(x), 86'400);
-    X509_set_pubkey(x, key.get());
-    X509_NAME* const name = X509_get_subject_name(x);
-    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
-                               reinterpret_cast<const unsigned char*>("hook.example"), -1, -1, 0);
-    X509_set_issuer_name(x, name);
-    X509_EXTENSION* const names =
-        X509V3_EXT_conf_nid(nullptr, nullptr, NID_subject_alt_name, "DNS:hook.example");
-    X509_add_ext(x, names, -1);
-    X509_EXTENSION_free(names);
-    X509_EXTENSION* const ca =
-        X509V3_EXT_conf_nid(nullptr, nullptr, NID_basic_constraints, "critical,CA:TRUE");
-    X509_add_ext(x, ca, -1);
-    X509_EXTENSION_free(ca);
-    EXPECT_GT(X509_sign(x, key.get(), EVP_sha256()), 0);
-  }
-  void WriteTo(const std::string& path) const {
-    FILE* const file = std::fopen(path.c_str(), "w");
-    ASSERT_NE(file, nullptr);
-    PEM_write_X509(file, certificate.get());
-    std::fclose(file);
-  }
+using tests::Certificate;
+using tests::TlsStub;
+using Fault = TlsStub::Fault;
 
-  std::unique_ptr<EVP_PKEY, decltype([](EVP_PKEY* k) { EVP_PKEY_free(k); })> key;
-  std::unique_ptr<X509, decltype([](X509* x) { X509_free(x); })> certificate;
-};
+Certificate::Options Named(const std::string& name, const Certificate* issuer = nullptr) {
+  Certificate::Options options;
+  options.common_name = name;
+  options.names = "DNS:" + name;
+  options.issuer = issuer;
+  return options;
+}
 
-// Answers 200 to each request, one connection after the other, on a thread of its own.
-class TlsStub {
- public:
-  TlsStub(const Certificate& certificate, int version_max)
-      : context_(SSL_CTX_new(TLS_server_method())) {
-    SSL_CTX_set_max_proto_version(context_.get(), version_max);
-    if (version_max < TLS1_2_VERSION) {
-      SSL_CTX_set_min_proto_version(context_.get(), version_max);
-      SSL_CTX_set_cipher_list(context_.get(), "ALL:@SECLEVEL=0");
-    }
-    SSL_CTX_use_certificate(context_.get(), certificate.certificate.get());
-    SSL_CTX_use_PrivateKey(context_.get(), certificate.key.get());
-    listen_fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    sockaddr_in address = {};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof(address);
-    EXPECT_EQ(bind(listen_fd_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(listen_fd_, 16), 0);
-    EXPECT_EQ(getsockname(listen_fd_, reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-    thread_ = std::thread([this] { Serve(); });
-  }
-  // Its peers must have closed their connections, for the thread may be reading from one.
-  ~TlsStub() {
-    shutdown(listen_fd_, SHUT_RDWR);
-    thread_.join();
-    close(listen_fd_);
-  }
-  uint16_t port() const { return port_; }
-  int handshakes() const { return handshakes_; }
-  int requests() const { return requests_; }
+Certificate::Options Authority(const std::string& name) {
+  Certificate::Options options;
+  options.common_name = name;
+  options.names = "";
+  options.authority = true;
+  return options;
+}
 
- private:
-  void Serve() {
-    while (true) {
-      const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
-      if (fd < 0) return;
-      SSL* const ssl = SSL_new(context_.get());
-      SSL_set_fd(ssl, fd);
-      if (SSL_accept(ssl) == 1) {
-        ++handshakes_;
-        Answer(ssl);
-      }
-      SSL_free(ssl);
-      close(fd);
-    }
+std::shared_ptr<const TlsMaterial> Material(const Certificate* authority, const Certificate* own) {
+  auto material = std::make_shared<TlsMaterial>();
+  if (authority != nullptr) material->ca_pem = authority->CertificatePem();
+  if (own != nullptr) {
+    material->certificate_pem = own->CertificatePem();
+    material->key_pem = own->KeyPem();
   }
-  void Answer(SSL* ssl) {
-    std::string in;
-    char buffer[4'096];
-    while (true) {
-      const int got = SSL_read(ssl, buffer, sizeof(buffer));
-      if (got <= 0) return;
-      in.append(buffer, static_cast<size_t>(got));
-      const size_t end = in.find("\r\n\r\n{}");  // the fixture's body
-      if (end == std::string::npos) continue;
-      in.erase(0, end + 6);
-      ++requests_;
-      const std::string answer = tests::StubAnswer(200, "safe");
-      SSL_write(ssl, answer.data(), static_cast<int>(answer.size()));
-    }
-  }
-
-  std::unique_ptr<SSL_CTX, decltype([](SSL_CTX* c) { SSL_CTX_free(c); })> context_;
-  int listen_fd_ = -1;
-  uint16_t port_ = 0;
-  std::atomic<int> handshakes_{0};
-  std::atomic<int> requests_{0};
-  std::thread thread_;
-};
+  material->digest = material->ca_pem + material->certificate_pem + material->key_pem;
+  return material;
+}
 
 class SinkTlsTest : public SinkTest {
  protected:
-  SinkTlsTest() {
+  SinkTlsTest()
+      : authority_(Authority("Our Test CA")), certificate_(Named("hook.example", &authority_)) {
     bundle_ = ::testing::TempDir() + "sink_tls_test." + std::to_string(getpid()) + ".pem";
-    certificate_.WriteTo(bundle_);
+    authority_.WriteTo(bundle_);
+    options_.ca_bundle_file = bundle_;
     resolver_.answers["hook.example"] = {{"127.0.0.1"}};
     resolver_.answers["other.example"] = {{"127.0.0.1"}};
   }
-  ~SinkTlsTest() override {
-    sink_.reset();
-    unlink(bundle_.c_str());
-  }
+  ~SinkTlsTest() override { unlink(bundle_.c_str()); }
+
   std::string Url(const std::string& host, const TlsStub& stub) {
     return "https://" + host + ":" + std::to_string(stub.port()) + "/";
   }
-  // So that the stub's thread sees the end of its connection.
-  void CloseSink() { sink_.reset(); }
+  HttpResult SendTls(const TlsStub& stub, std::shared_ptr<const TlsMaterial> material,
+                     const std::string& group = "cus_1") {
+    HttpRequest request = Request(Url("hook.example", stub));
+    request.tls = std::move(material);
+    request.connection_group = group;
+    return Send(std::move(request));
+  }
 
+  Certificate authority_;
   Certificate certificate_;
   std::string bundle_;
 };
 
 TEST_F(SinkTlsTest, VerifiesTheReceiverAndKeepsTheConnection) {
-  options_.ca_bundle_file = bundle_;
-  TlsStub stub(certificate_, TLS1_3_VERSION);
+  TlsStub stub(certificate_);
   for (int i = 0; i < 3; ++i) {
     const HttpResult result = Send(Url("hook.example", stub));
     EXPECT_EQ(result.status, 200);
     EXPECT_EQ(result.body_excerpt, "safe");
     EXPECT_EQ(result.timings.tls > Duration::zero(), i == 0);
   }
-  EXPECT_EQ(stub.requests(), 3);
+  EXPECT_EQ(stub.requests().size(), 3u);
   EXPECT_EQ(stub.handshakes(), 1);
-  CloseSink();
 }
 
 TEST_F(SinkTlsTest, RefusesACertificateOfAnotherName) {
-  options_.ca_bundle_file = bundle_;
-  TlsStub stub(certificate_, TLS1_3_VERSION);
+  TlsStub stub(certificate_);
   const HttpResult result = Send(Url("other.example", stub));
   EXPECT_EQ(result.failure, HttpFailure::kTls);
   EXPECT_FALSE(result.request_sent);
   EXPECT_EQ(Send(Url("127.0.0.1", stub)).failure, HttpFailure::kTls);
-  EXPECT_EQ(stub.requests(), 0);
-  CloseSink();
+  EXPECT_EQ(stub.requests().size(), 0u);
 }
 
-TEST_F(SinkTlsTest, RefusesACertificateThatNobodyTrusts) {
-  TlsStub stub(certificate_, TLS1_3_VERSION);
-  EXPECT_EQ(Send(Url("hook.example", stub)).failure, HttpFailure::kTls);
-  EXPECT_EQ(stub.requests(), 0);
-  CloseSink();
+TEST_F(SinkTlsTest, RefusesACertificateThatNobodyTrustsOrThatHasEnded) {
+  const Certificate foreign(Named("hook.example"));
+  TlsStub untrusted(foreign);
+  EXPECT_EQ(Send(Url("hook.example", untrusted)).failure, HttpFailure::kTls);
+  EXPECT_EQ(untrusted.requests().size(), 0u);
+
+  Certificate::Options options = Named("hook.example", &authority_);
+  options.days = -1;
+  const Certificate ended(options);
+  TlsStub expired(ended);
+  EXPECT_EQ(Send(Url("hook.example", expired)).failure, HttpFailure::kTls);
+  EXPECT_EQ(expired.requests().size(), 0u);
 }
 
 TEST_F(SinkTlsTest, RefusesTlsBelow12) {
-  options_.ca_bundle_file = bundle_;
-  TlsStub old_stub(certificate_, TLS1_1_VERSION);
+  TlsStub::Options old_options;
+  old_options.version_max = TLS1_1_VERSION;
+  TlsStub old_stub(certificate_, old_options);
   EXPECT_EQ(Send(Url("hook.example", old_stub)).failure, HttpFailure::kTls);
-  CloseSink();
-  TlsStub stub(certificate_, TLS1_2_VERSION);
+  TlsStub::Options options;
+  options.version_max = TLS1_2_VERSION;
+  TlsStub stub(certificate_, options);
   EXPECT_EQ(Send(Url("hook.example", stub)).status, 200);
-  CloseSink();
 }
 
 TEST_F(SinkTlsTest, NeedsItsBundle) {
@@ -193,6 +121,151 @@ TEST_F(SinkTlsTest, NeedsItsBundle) {
   EXPECT_THAT(
       CreateCurlSink(*loop_, options_, resolver_, allow_loopback_, metrics_),
       tests::StatusIs(absl::StatusCode::kNotFound, ::testing::HasSubstr("/nowhere/bundle.pem")));
+}
+
+TEST_F(SinkTlsTest, AnEndpointsAuthorityIsTrustedInsteadOfTheSystems) {
+  const Certificate private_authority(Authority("A Customer's CA"));
+  const Certificate of_customer(Named("hook.example", &private_authority));
+  TlsStub stub(of_customer);
+  TlsStub public_stub(certificate_);
+  const auto material = Material(&private_authority, nullptr);
+  EXPECT_EQ(SendTls(stub, nullptr).failure, HttpFailure::kTls);
+  EXPECT_EQ(SendTls(stub, material).status, 200);
+  EXPECT_EQ(SendTls(public_stub, material).failure, HttpFailure::kTls) << "not beside it";
+  // The handle that had the material serves others as before.
+  EXPECT_EQ(SendTls(public_stub, nullptr).status, 200);
+  EXPECT_EQ(SendTls(stub, nullptr).failure, HttpFailure::kTls);
+  EXPECT_EQ(SendTls(stub, Material(&authority_, nullptr)).failure, HttpFailure::kTls);
+  EXPECT_EQ(stub.requests().size(), 1u);
+}
+
+TEST_F(SinkTlsTest, ShowsTheCertificateThatTheReceiverAsksFor) {
+  const Certificate own(Named("sender.example", &authority_));
+  TlsStub::Options options;
+  options.client_authority = &authority_;
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    options.version_max = version;
+    TlsStub stub(certificate_, options);
+    EXPECT_EQ(SendTls(stub, Material(nullptr, &own)).status, 200);
+    EXPECT_NE(SendTls(stub, nullptr).status, 200);
+    ASSERT_EQ(stub.requests().size(), 1u);
+    EXPECT_EQ(stub.requests()[0].client, "sender.example");
+  }
+}
+
+// Whatever the order: a connection, or a TLS session to be resumed, serves one certificate only.
+TEST_F(SinkTlsTest, DifferentCertificatesOrAuthoritiesNeverShareAConnection) {
+  options_.pools = 1;
+  const Certificate first(Named("first.example", &authority_));
+  const Certificate second(Named("second.example", &authority_));
+  TlsStub::Options options;
+  options.client_authority = &authority_;
+  TlsStub stub(certificate_, options);
+  const std::shared_ptr<const TlsMaterial> materials[] = {
+      Material(nullptr, &first), Material(nullptr, &second), Material(&authority_, &first)};
+  const std::string names[] = {"first.example", "second.example", "first.example"};
+  constexpr size_t kRounds = 3;
+  for (size_t round = 0; round < kRounds; ++round) {
+    for (const auto& material : materials) EXPECT_EQ(SendTls(stub, material).status, 200);
+  }
+  const std::vector<TlsStub::Request> requests = stub.requests();
+  ASSERT_EQ(requests.size(), 3 * kRounds);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(requests[i].client, names[i % 3]);
+    EXPECT_EQ(requests[i].connection, requests[i % 3].connection);
+  }
+  EXPECT_EQ(stub.connections(), 3);
+  // The same material for another customer.
+  EXPECT_EQ(SendTls(stub, materials[0], "cus_2").status, 200);
+  EXPECT_EQ(stub.connections(), 4);
+}
+
+// The connections of a certificate that was replaced take no more requests.
+TEST_F(SinkTlsTest, AClosedConnectionIsNotResumedWithAnotherCertificate) {
+  options_.pools = 1;
+  const Certificate first(Named("first.example", &authority_));
+  const Certificate second(Named("second.example", &authority_));
+  TlsStub::Options options;
+  options.client_authority = &authority_;
+  options.version_max = TLS1_2_VERSION;
+  options.fault = Fault::kAnswerThenDropped;
+  TlsStub stub(certificate_, options);
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(SendTls(stub, Material(nullptr, i % 2 == 0 ? &first : &second)).status, 200);
+  }
+  const std::vector<TlsStub::Request> requests = stub.requests();
+  ASSERT_EQ(requests.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(requests[i].client, i % 2 == 0 ? "first.example" : "second.example");
+  }
+}
+
+TEST_F(SinkTlsTest, UnfitMaterialIsATlsFailureAndAsksNobody) {
+  TlsStub stub(certificate_);
+  const Certificate own(Named("sender.example", &authority_));
+  const Certificate other(Named("other.example", &authority_));
+  TlsMaterial broken_ca;
+  broken_ca.ca_pem = "no PEM";
+  TlsMaterial wrong_key;
+  wrong_key.certificate_pem = own.CertificatePem();
+  wrong_key.key_pem = other.KeyPem();
+  TlsMaterial no_key;
+  no_key.certificate_pem = own.CertificatePem();
+  TlsMaterial no_certificate;
+  no_certificate.certificate_pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+  no_certificate.key_pem = own.KeyPem();
+  int number = 0;
+  for (TlsMaterial material : {broken_ca, wrong_key, no_key, no_certificate}) {
+    material.digest = std::to_string(++number);
+    const HttpResult result = SendTls(stub, std::make_shared<TlsMaterial>(material));
+    EXPECT_EQ(result.failure, HttpFailure::kTls) << number;
+    EXPECT_FALSE(result.request_sent);
+  }
+  EXPECT_EQ(stub.requests().size(), 0u);
+  EXPECT_EQ(SendTls(stub, nullptr).status, 200);
+}
+
+TEST_F(SinkTlsTest, TellsTheFaultsOfTlsApart) {
+  const auto result_of = [this](Fault fault) {
+    TlsStub::Options options;
+    options.fault = fault;
+    TlsStub stub(certificate_, options);
+    return SendTls(stub, nullptr);
+  };
+  for (const Fault fault : {Fault::kCloseInHandshake, Fault::kAlertInHandshake}) {
+    const HttpResult result = result_of(fault);
+    EXPECT_EQ(result.failure, HttpFailure::kTls);
+    EXPECT_FALSE(result.request_sent);
+  }
+  const HttpResult unanswered = result_of(Fault::kCloseAfterRequest);
+  EXPECT_EQ(unanswered.failure, HttpFailure::kReset);
+  EXPECT_TRUE(unanswered.request_sent);
+  // A complete head decides, and who drops the connection without a goodbye is not believed to
+  // have said everything.
+  const HttpResult half = result_of(Fault::kHalfAnswer);
+  EXPECT_EQ(half.status, 200);
+  EXPECT_TRUE(half.body_cut);
+  const HttpResult dropped = result_of(Fault::kAnswerThenDropped);
+  EXPECT_EQ(dropped.status, 200);
+  EXPECT_EQ(dropped.body_excerpt, "safe");
+  EXPECT_EQ(result_of(Fault::kGarbageAfterAnswer).status, 200);
+}
+
+// CONN-08 over TLS: what comes on an idle connection ends it, and the next request is not harmed.
+TEST_F(SinkTlsTest, GarbageOnAnIdleConnectionHarmsNoRequest) {
+  TlsStub::Options options;
+  options.fault = Fault::kGarbageAfterAnswer;
+  TlsStub stub(certificate_, options);
+  for (int i = 0; i < 5; ++i) {
+    const HttpResult result = SendTls(stub, nullptr);
+    EXPECT_EQ(result.status, 200);
+    EXPECT_EQ(result.body_excerpt, "safe");
+    ASSERT_TRUE(Run([&] {
+      return metrics_.AddCounter("postrider_http_idle_socket_events_total", "").value() == i + 1;
+    }));
+  }
+  EXPECT_EQ(stub.requests().size(), 5u);
+  EXPECT_EQ(stub.connections(), 5);
 }
 
 }  // namespace
