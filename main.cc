@@ -3,7 +3,6 @@
 
 #include <regex.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -33,6 +32,7 @@
 #include "core/base/check.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
+#include "core/base/file_limit.h"
 #include "core/base/log.h"
 #include "core/base/metrics.h"
 #include "core/base/options.h"
@@ -40,6 +40,7 @@
 #include "core/crypto/key_ring.h"
 #include "core/crypto/random.h"
 #include "core/http/address_guard.h"
+#include "core/http/egress_proxy.h"
 #include "core/http/resolver.h"
 #include "core/kafka/kafka_log.h"
 #include "core/postgres/url.h"
@@ -94,6 +95,7 @@ struct ProgramOptions {
   DatabaseOptions database;
   KafkaOptions kafka;
   AddressRulesOptions network;
+  EgressProxyOptions egress_proxy;
   subscriptions::SnapshotLoaderOptions snapshot;
   subscriptions::MatcherOptions matcher;
   delivery::WorkerOptions worker;
@@ -118,6 +120,7 @@ struct ProgramOptions {
     database.Register(options);
     kafka.Register(options);
     network.Register(options);
+    egress_proxy.Register(options);
     snapshot.Register(options);
     matcher.Register(options);
     worker.Register(options);
@@ -237,6 +240,7 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
   AddOwnAddresses(options.kafka.brokers, 9092, &network);
   AddOwnAddresses(options.api.listen, 0, &network);
   AddOwnAddresses(options.probes_listen, 0, &network);
+  AddOwnAddresses(options.egress_proxy.url, 80, &network);
   for (const std::string* url :
        {&options.database.api_url, &options.database.indexer_url, &options.database.reader_url}) {
     const absl::StatusOr<DatabaseUrl> parsed = DatabaseUrl::Parse(*url);
@@ -322,10 +326,11 @@ class Service {
     ASSIGN_OR_RETURN(KeyRing keys, LoadKeys(options_));
     keys_ = std::make_unique<KeyRing>(std::move(keys));
     ASSIGN_OR_RETURN(rules_, MakeAddressRules(options_));
+    ASSIGN_OR_RETURN(proxy_, options_.egress_proxy.Load());
+    RETURN_IF_ERROR(RaiseFileLimit());
     RETURN_IF_ERROR(MakeDataDir());
     if (NeedsSnapshot()) RETURN_IF_ERROR(OwnDataDir());
     if (options_.Has("worker")) RETURN_IF_ERROR(PrepareState());
-    RaiseFileLimit();
     ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
     RETURN_IF_ERROR(loop_->Watch(signal_fd_, kFdReadable, [this](uint32_t) { OnSignal(); }));
     ASSIGN_OR_RETURN(log_, KafkaLog::Open(options_.kafka, clock_, metrics_));
@@ -450,8 +455,9 @@ class Service {
   }
 
   delivery::WorkerParts MakeWorkerParts() {
-    delivery::WorkerParts parts{*log_,    clock_,   metrics_, *keys_, *resolver_,
-                                OpenHeap, OpenHeap, nullptr,  nullptr};
+    delivery::WorkerParts parts{*log_,    clock_,   metrics_, *keys_,  *resolver_,
+                                OpenHeap, OpenHeap, nullptr,  nullptr, proxy_};
+    parts.open_files_max = open_files_max_;
     parts.trim_limit =
         [this, group = delivery::WorkerRole::Group(options_.kafka.prefix, options_.worker.pool)](
             const TopicPartition& tp) { return control_->TrimLimit(group, tp); };
@@ -475,17 +481,20 @@ class Service {
     return absl::OkStatus();
   }
 
-  // Every receiver kept alive is a file descriptor.
-  static void RaiseFileLimit() {
-    rlimit limit{};
-    if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-    limit.rlim_cur = limit.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &limit);
-    constexpr rlim_t kWanted = 16'384;
-    if (limit.rlim_cur < kWanted) {
-      POSTRIDER_LOG(kWarn, "few file descriptors", {"limit", static_cast<uint64_t>(limit.rlim_cur)},
-                    {"wanted", static_cast<uint64_t>(kWanted)});
+  // Every receiver kept alive is a file.
+  absl::Status RaiseFileLimit() {
+    open_files_max_ = RaiseOpenFileLimit();
+    if (options_.Has("api")) open_files_max_ -= options_.api.connections_max;
+    if (!options_.Has("worker")) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const delivery::MemoryBudget memory, options_.worker.Memory());
+    ASSIGN_OR_RETURN(const int64_t connections,
+                     options_.worker.IdleConnections(memory, open_files_max_));
+    if (connections < memory.connections_max) {
+      POSTRIDER_LOG(kWarn, "few open files allowed, so fewer connections are kept",
+                    {"limit", open_files_max_}, {"kept_per_shard", connections},
+                    {"memory_has_room_for", memory.connections_max});
     }
+    return absl::OkStatus();
   }
 
   absl::Status WaitForLog() {
@@ -820,6 +829,8 @@ class Service {
   int signal_fd_ = -1;
   std::unique_ptr<KeyRing> keys_;
   std::shared_ptr<const AddressRules> rules_;
+  std::shared_ptr<const EgressProxy> proxy_;
+  int64_t open_files_max_ = 0;  // of the worker
   std::unique_ptr<ProcessDirectory> data_dir_;
   std::unique_ptr<ProcessDirectory> state_dir_;
   std::unique_ptr<RocksdbShared> rocksdb_;
@@ -892,6 +903,7 @@ int CheckConfig(ProgramOptions options) {
   if (absl::Status status = options.database.Complete(); !status.ok()) return Fail(status);
   if (const auto keys = LoadKeys(options); !keys.ok()) return Fail(keys.status());
   if (const auto rules = MakeAddressRules(options); !rules.ok()) return Fail(rules.status());
+  if (const auto proxy = options.egress_proxy.Load(); !proxy.ok()) return Fail(proxy.status());
   if (const auto log = KafkaLog::Open(options.kafka, clock, metrics); !log.ok()) {
     return Fail(log.status());
   }

@@ -199,6 +199,8 @@ absl::string_view OutcomeName(OutcomeKind kind) {
       return "aborted";
     case OutcomeKind::kPartlyDelivered:
       return "partly_delivered";
+    case OutcomeKind::kProxy:
+      return "proxy";
   }
   return "unknown";
 }
@@ -230,6 +232,11 @@ Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
     case HttpFailure::kProtocol:
     case HttpFailure::kHeadersTooLarge:
       outcome = Failed(OutcomeKind::kProtocol);
+      break;
+    case HttpFailure::kProxy:
+      // Our own outage.
+      outcome = Make(OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
+                     WindowEffect::kHold);
       break;
     case HttpFailure::kBadRequest:
       outcome = Failed(OutcomeKind::kConfiguration);

@@ -32,8 +32,9 @@ enum class OutcomeKind : uint8_t {
   kAborted,         // by us; as if it had not been tried
   // Written in durable state and in results: add at the end, never renumber.
   kPartlyDelivered,  // 2xx that lists some as failed (partial_ack.h)
+  kProxy,            // our own egress proxy: an outage of ours
 };
-inline constexpr int kOutcomeKinds = 16;
+inline constexpr int kOutcomeKinds = 17;
 absl::string_view OutcomeName(OutcomeKind kind);
 
 enum class Verdict : uint8_t {

@@ -21,6 +21,7 @@
 #include "delivery/changelog_topics.h"
 #include "delivery/delivery_metrics.h"
 #include "delivery/delivery_program.h"
+#include "delivery/file_budget.h"
 #include "delivery/memory_metrics.h"
 #include "delivery/store_figures.h"
 #include "subscriptions/dispatch/dispatch_record.h"
@@ -87,6 +88,17 @@ absl::StatusOr<MemoryBudget> WorkerOptions::Memory() const {
   demand.messages_max = messages_max;
   demand.requests_max = requests_max;
   return DivideMemory(demand);
+}
+
+absl::StatusOr<int64_t> WorkerOptions::IdleConnections(const MemoryBudget& memory,
+                                                       int64_t open_files_max) const {
+  FileDemand demand;
+  demand.limit = open_files_max;
+  demand.shards = shards;
+  demand.key_groups = state_store == "rocksdb" ? key_groups : 0;
+  demand.requests_max = requests_max;
+  demand.connections_max = memory.connections_max;
+  return IdleConnectionsWithin(demand);
 }
 
 namespace {
@@ -169,6 +181,8 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
     std::chrono::milliseconds snapshot_age_max, std::shared_ptr<const AddressRules> rules,
     std::shared_ptr<const subscriptions::Snapshot> snapshot) {
   ASSIGN_OR_RETURN(const MemoryBudget budget, options.Memory());
+  ASSIGN_OR_RETURN(const int64_t idle_connections,
+                   options.IdleConnections(budget, parts.open_files_max));
   auto impl = std::make_unique<Impl>(parts.metrics, static_cast<size_t>(budget.overlays));
   impl->backlog_memory = parts.backlog_memory;
   {
@@ -210,9 +224,11 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.requests_max = static_cast<size_t>(options.requests_max);
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);
-  sink_options.idle_connections_max = static_cast<size_t>(budget.connections_max);
+  sink_options.host_waiting_max = std::max<size_t>(sink_options.in_flight_max / 8, 1);
+  sink_options.idle_connections_max = static_cast<size_t>(idle_connections);
   sink_options.pools = static_cast<int>(budget.connection_pools);
   sink_options.ca_bundle_file = options.ca_file;
+  sink_options.proxy = parts.proxy;
 
   Impl* shared = impl.get();
   Resolver* resolver = &parts.resolver;

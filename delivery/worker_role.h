@@ -15,6 +15,7 @@
 #include "core/crypto/key_ring.h"
 #include "core/http/address_guard.h"
 #include "core/http/curl_sink.h"
+#include "core/http/egress_proxy.h"
 #include "core/http/resolver.h"
 #include "core/stream/job.h"
 #include "core/stream/log.h"
@@ -49,6 +50,9 @@ struct WorkerOptions {
   void Register(Options& options);
   // How the limit is divided; kInvalidArgument when it is too small.
   absl::StatusOr<MemoryBudget> Memory() const;
+  // How many connections a shard keeps when the worker may have so many files open;
+  // kInvalidArgument when those are too few.
+  absl::StatusOr<int64_t> IdleConnections(const MemoryBudget& memory, int64_t open_files_max) const;
 };
 
 // What a worker stands on; all of it outlives the role.
@@ -68,6 +72,10 @@ struct WorkerParts {
   std::function<uint64_t()> backlog_memory;
   // How far a partition of the pool's topic may be trimmed at most: see JobOptions::trim_limit.
   std::function<absl::optional<int64_t>(const TopicPartition&)> trim_limit;
+  // Null: receivers are reached without one.
+  std::shared_ptr<const EgressProxy> proxy;
+  // Files that the worker may have open.
+  int64_t open_files_max = 0;
 };
 
 // The worker: reads the dispatch topic of its pool and delivers. Threads: one control thread.
@@ -79,8 +87,8 @@ class WorkerRole {
                                        int64_t key_groups, int16_t replication);
   // The group that a pool's workers are members of.
   static std::string Group(const std::string& topic_prefix, const std::string& pool);
-  // `snapshot`: the first one; nothing can be sent without. kInvalidArgument: memory.limit is too
-  // small.
+  // `snapshot`: the first one; nothing can be sent without. kInvalidArgument: memory.limit or the
+  // limit of open files is too small.
   static absl::StatusOr<std::unique_ptr<WorkerRole>> Start(
       const WorkerParts& parts, const WorkerOptions& options, const std::string& topic_prefix,
       std::chrono::milliseconds snapshot_age_max, std::shared_ptr<const AddressRules> rules,

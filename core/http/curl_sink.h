@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "core/http/egress_proxy.h"
 #include "core/http/http_sink.h"
 
 namespace postrider {
@@ -37,6 +38,8 @@ struct CurlSinkOptions {
   int response_header_lines_max = 200;
   // The only trust there is; a PEM file.
   std::string ca_bundle_file = "/etc/ssl/certs/ca-certificates.crt";
+  // Null: connections are made to the receivers themselves.
+  std::shared_ptr<const EgressProxy> proxy;
 };
 
 // The sink on libcurl: HTTP/1.1 over TCP or TLS 1.2+, one per shard. It makes the process ignore

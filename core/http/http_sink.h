@@ -63,8 +63,11 @@ enum class HttpFailure : uint8_t {
   kHeadersTooLarge,
   kAborted,     // by Abort() or may_start
   kBadRequest,  // unfit for the wire; nothing was sent
+  // Our egress proxy was not reached or refused us: no matter of the receiver. What it could not
+  // reach by its own account (5xx to CONNECT) is kConnect.
+  kProxy,
 };
-inline constexpr int kHttpFailures = 11;
+inline constexpr int kHttpFailures = 12;
 // "none", "address_refused", ...: for metrics and logs.
 absl::string_view HttpFailureName(HttpFailure failure);
 

@@ -143,6 +143,10 @@ TEST(OutcomeTest, EveryFailureHasItsRow) {
   Row timeout = FailureRow(OutcomeKind::kTimeout);
   timeout.window = WindowEffect::kOne;
   ExpectRow(OfFailure(HttpFailure::kTimeout), timeout, "timeout");
+  ExpectRow(OfFailure(HttpFailure::kProxy),
+            {OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
+             WindowEffect::kHold},
+            "proxy");
   ExpectRow(OfFailure(HttpFailure::kAborted),
             {OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
              WindowEffect::kHold},
@@ -172,6 +176,7 @@ TEST(OutcomeTest, OurOwnOutageChargesNobody) {
   for (int i = 0; i < kHttpFailures; ++i) {
     const auto failure = static_cast<HttpFailure>(i);
     if (failure == HttpFailure::kNone || failure == HttpFailure::kAborted) continue;
+    if (failure == HttpFailure::kProxy) continue;  // ours whatever else is known
     const bool ours = failure != HttpFailure::kAddressRefused &&
                       failure != HttpFailure::kBadRequest && failure != HttpFailure::kProtocol &&
                       failure != HttpFailure::kHeadersTooLarge;

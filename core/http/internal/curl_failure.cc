@@ -3,9 +3,27 @@
 #include <curl/curl.h>
 
 namespace postrider::internal {
+namespace {
+
+// Of a request that got no tunnel: was it the proxy, or whom it should have reached?
+HttpFailure ProxyFailureOf(const CurlEnd& end) {
+  if (end.connect_status >= 500 && end.connect_status <= 599) return HttpFailure::kConnect;
+  const bool waits = end.code == CURLE_OPERATION_TIMEDOUT && end.tcp_connected;
+  return end.connect_status == 0 && waits ? HttpFailure::kConnect : HttpFailure::kProxy;
+}
+
+bool HasTunnel(const CurlEnd& end) {
+  return end.request_sent || (end.connect_status >= 200 && end.connect_status <= 299);
+}
+
+}  // namespace
 
 HttpFailure FailureOf(const CurlEnd& end) {
-  if (end.address_refused) return HttpFailure::kAddressRefused;
+  if (end.address_refused) {
+    // The proxy's, which has moved.
+    return end.proxied ? HttpFailure::kProxy : HttpFailure::kAddressRefused;
+  }
+  if (end.proxied && !HasTunnel(end)) return ProxyFailureOf(end);
   if (end.headers_too_large) return HttpFailure::kHeadersTooLarge;
   switch (end.code) {
     case CURLE_OPERATION_TIMEDOUT:

@@ -11,6 +11,9 @@ struct CurlEnd {
   bool tcp_connected = false;
   bool address_refused = false;  // by the guard, all of the addresses
   bool headers_too_large = false;
+  // Behind an egress proxy `tcp_connected` is about the proxy.
+  bool proxied = false;
+  int connect_status = 0;  // what the proxy answered to CONNECT; 0: nothing
 };
 
 // Never kNone: without a head even CURLE_OK is a failure.

@@ -25,6 +25,12 @@ void EndIdle(int fd) {
 
 }  // namespace
 
+bool IsConnected(int fd) {
+  sockaddr_storage peer = {};
+  socklen_t size = sizeof(peer);
+  return fd >= 0 && getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+}
+
 CurlPool::CurlPool(EventLoop& loop, const Limits& limits, CurlPoolOwner& owner,
                    Counter& idle_events)
     : loop_(loop), owner_(owner), idle_events_(idle_events), multi_(curl_multi_init()) {
@@ -146,15 +152,19 @@ void CurlPool::OnEvents(int fd, uint32_t events) {
 
 void CurlPool::CollectDone() {
   int left = 0;
+  // Those whose sockets were closed are among them.
   while (const CURLMsg* message = curl_multi_info_read(multi_.get(), &left)) {
     if (message->msg == CURLMSG_DONE) {
       owner_.OnTransferDone(message->easy_handle, message->data.result);
     }
   }
+  closed_connected_.clear();
 }
 
 int CurlPool::CloseSocket(void* pool, curl_socket_t fd) {
-  static_cast<CurlPool*>(pool)->Forget(fd);
+  auto* const self = static_cast<CurlPool*>(pool);
+  if (IsConnected(fd)) self->closed_connected_.insert(fd);
+  self->Forget(fd);
   return close(fd);
 }
 

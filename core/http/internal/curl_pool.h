@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
 #include "core/http/internal/curl_handles.h"
@@ -15,6 +16,8 @@
 namespace postrider::internal {
 
 class CurlPool;
+
+bool IsConnected(int fd);
 
 class CurlPoolOwner {
  public:
@@ -50,6 +53,9 @@ class CurlPool {
   // Lets libcurl do what its timers ask for.
   void Drive();
 
+  // Whether a socket that libcurl has closed in this turn had been connected.
+  bool ClosedConnected(int fd) const { return closed_connected_.contains(fd); }
+
   // For CURLOPT_CLOSESOCKETFUNCTION; `pool` is a CurlPool.
   static int CloseSocket(void* pool, curl_socket_t fd);
 
@@ -75,6 +81,7 @@ class CurlPool {
   CurlPoolOwner& owner_;
   Counter& idle_events_;
   absl::flat_hash_map<int, Socket> sockets_;
+  absl::flat_hash_set<int> closed_connected_;
   TimerId timer_ = 0;
   size_t transfers_ = 0;
   MultiHandle multi_;

@@ -68,6 +68,8 @@ absl::string_view HttpFailureName(HttpFailure failure) {
       return "aborted";
     case HttpFailure::kBadRequest:
       return "bad_request";
+    case HttpFailure::kProxy:
+      return "proxy";
   }
   return "unknown";
 }

@@ -1,6 +1,5 @@
 #include "core/http/internal/curl_sink_impl.h"
 
-
 #include <algorithm>
 #include <chrono>
 #include <functional>
@@ -62,6 +61,16 @@ CurlSink::CurlSink(EventLoop& loop, const CurlSinkOptions& options, Resolver& re
   }
   inbox_->sink = this;
   for (int i = 0; i < options_.pools; ++i) pools_.push_back(MakePool());
+  if (options_.proxy != nullptr) {
+    auto route = std::make_unique<Route>();
+    route->key = "proxy";  // no authority is without a port
+    route->host = options_.proxy->host;
+    route->users = 1;
+    route->valid_until = MonotonicTime::min();
+    if (options_.proxy->address) SetLiteral(*route, *options_.proxy->address);
+    proxy_ = route.get();
+    routes_.emplace(route->key, std::move(route));
+  }
   sweep_timer_ = loop_.CallAfter(kSweepEvery, [this] { SweepRoutes(); });
 }
 
@@ -111,7 +120,7 @@ HttpRequestId CurlSink::Send(HttpRequest request, Done done) {
   ++route.users;
   route.last_used = transfer.accepted;
   if (transfer.accepted < route.valid_until) {
-    Enqueue(transfer);
+    OnNamed(transfer);
     Pump();
   } else {
     route.naming.push_back(id);
@@ -136,28 +145,29 @@ CurlSink::Route* CurlSink::FindRoute(const HttpRequest& request) {
   std::unique_ptr<Route>& route = routes_[key];
   if (route == nullptr) {
     route = std::make_unique<Route>();
+    route->host = request.url.host;
     route->alias = absl::StrCat("r", next_alias_++, ".postrider.invalid");
-    route->port = request.url.port;
+    route->port = Proxied() ? options_.proxy->port : request.url.port;
     route->connect_to.Add(absl::StrCat("::", route->alias, ":"));
     route->pool_index = std::hash<std::string>()(key) % pools_.size();
     route->key = std::move(key);
-    if (request.url.address) {
-      route->addresses = {*request.url.address};
-      route->valid_until = MonotonicTime::max();
-      route->version = 1;
-    } else {
-      route->valid_until = MonotonicTime::min();
-    }
+    route->valid_until = MonotonicTime::min();
+    if (request.url.address) SetLiteral(*route, *request.url.address);
   }
   return route.get();
+}
+
+void CurlSink::SetLiteral(Route& route, const IpAddress& address) {
+  route.addresses = {address};
+  route.valid_until = MonotonicTime::max();
+  route.version = 1;
 }
 
 void CurlSink::StartResolving(Route& route) {
   route.resolving = true;
   route.resolve_timer =
       loop_.CallAfter(options_.resolve_timeout, [this, key = route.key] { OnResolveTimeout(key); });
-  const std::string host = route.key.substr(0, route.key.rfind(':', route.key.find('\n')));
-  resolver_.Resolve(host, [inbox = inbox_, key = route.key](ResolveResult result) mutable {
+  resolver_.Resolve(route.host, [inbox = inbox_, key = route.key](ResolveResult result) mutable {
     absl::MutexLock lock(&inbox->mutex);
     if (inbox->loop == nullptr) return;
     // When the loop has no room for it, the timer of the route ends the wait.
@@ -188,9 +198,19 @@ void CurlSink::OnResolved(const std::string& route_key, ResolveResult result) {
   for (const HttpRequestId id : std::exchange(route.naming, {})) {
     Transfer& transfer = *transfers_.at(id);
     transfer.named = now;
-    Enqueue(transfer);
+    if (&route == proxy_) {
+      Enqueue(transfer);
+    } else {
+      OnNamed(transfer);
+    }
   }
   Pump();
+}
+
+void CurlSink::OnNamed(Transfer& transfer) {
+  if (!Proxied() || loop_.clock().Now() < proxy_->valid_until) return Enqueue(transfer);
+  proxy_->naming.push_back(transfer.id);
+  if (!proxy_->resolving) StartResolving(*proxy_);
 }
 
 void CurlSink::OnResolveTimeout(const std::string& route_key) {
@@ -207,7 +227,7 @@ void CurlSink::FailNaming(Route& route, bool timed_out) {
   for (const HttpRequestId id : std::exchange(route.naming, {})) {
     Transfer& transfer = *transfers_.at(id);
     HttpResult result;
-    result.failure = HttpFailure::kDns;
+    result.failure = &route == proxy_ ? HttpFailure::kProxy : HttpFailure::kDns;
     result.timed_out = timed_out;
     result.timings.queued = result.timings.dns = now - transfer.accepted;
     Forget(transfer, std::move(result));
@@ -249,10 +269,32 @@ void CurlSink::Pump() {
       result.failure = HttpFailure::kAborted;
       result.timings.queued = loop_.clock().Now() - transfer.accepted;
       Forget(transfer, std::move(result));
+    } else if (const absl::optional<IpAddress> target = ProxyTarget(transfer);
+               Proxied() && !target) {
+      HttpResult result;
+      result.failure = HttpFailure::kAddressRefused;
+      Forget(transfer, std::move(result));
     } else {
+      if (target) {
+        const bool v6 = target->family() == IpAddress::Family::kV6;
+        transfer.connect_to.Add(
+            absl::StrCat("::", v6 ? "[" : "", target->ToString(), v6 ? "]:" : ":"));
+      }
       Start(transfer);
     }
   }
+}
+
+absl::optional<IpAddress> CurlSink::ProxyTarget(Transfer& transfer) const {
+  if (!Proxied()) return absl::nullopt;
+  const Route& route = *transfer.route;
+  for (size_t i = 0; i < route.addresses.size(); ++i) {
+    const IpAddress& address = route.addresses[(route.next_address + i) % route.addresses.size()];
+    if (rules_->Check(address, transfer.request.url.port) == AddressRules::Verdict::kAllowed) {
+      return address;
+    }
+  }
+  return absl::nullopt;
 }
 
 void CurlSink::Start(Transfer& transfer) {
@@ -283,6 +325,8 @@ void CurlSink::OnTransferDone(CURL* easy, CURLcode code) {
 
 void CurlSink::End(Transfer& transfer, Cause cause, int code) {
   HttpResult result = ResultOf(transfer, cause, code);
+  // Another one of the receiver's addresses the next time.
+  if (Proxied() && result.failure == HttpFailure::kConnect) ++transfer.route->next_address;
   loop_.CancelTimer(transfer.deadline);
   CURL* const easy = transfer.slot->easy.get();
   transfer.pool->Remove(easy);
@@ -334,7 +378,10 @@ void CurlSink::Abort(HttpRequestId id) {
     End(transfer, Cause::kAborted, CURLE_ABORTED_BY_CALLBACK);
     return;
   }
-  if (transfer.state == State::kNaming) std::erase(transfer.route->naming, id);
+  if (transfer.state == State::kNaming) {
+    std::erase(transfer.route->naming, id);
+    if (Proxied()) std::erase(proxy_->naming, id);
+  }
   if (transfer.state == State::kQueued) std::erase(queue_, id);
   if (transfer.state == State::kParked) std::erase(transfer.host->parked, id);
   HttpResult result;

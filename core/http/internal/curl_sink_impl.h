@@ -14,6 +14,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/optional.h"
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
 #include "core/http/address_guard.h"
@@ -45,9 +46,14 @@ struct CurlSinkMetrics {
 //
 // Done is called from Turn() alone, so whatever it does to the sink finds no libcurl below it.
 //
-// libcurl is told a made-up name per (host, port, connection group, TLS material), by CURLOPT_CONNECT_TO, and the
-// addresses of that name by CURLOPT_RESOLVE: it keeps connections and TLS sessions apart by that
-// name, it never asks a name server, and an IPv6 literal can be forgotten like any other name.
+// libcurl is told a made-up name per (host, port, connection group, TLS material), by
+// CURLOPT_CONNECT_TO, and the addresses of that name by CURLOPT_RESOLVE: it keeps connections and
+// TLS sessions apart by that name, it never asks a name server, and an IPv6 literal can be
+// forgotten like any other name.
+//
+// Behind an egress proxy the made-up name stands for the proxy, which keeps tunnels apart just so,
+// and CURLOPT_CONNECT_TO names the receiver's address. As TLS sessions are known by that address,
+// none is resumed then.
 class CurlSink final : public HttpSink, public CurlPoolOwner {
  public:
   CurlSink(EventLoop& loop, const CurlSinkOptions& options, Resolver& resolver,
@@ -73,6 +79,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
 
   struct Route {
     std::string key;
+    std::string host;
     std::string alias;
     uint16_t port = 0;
     CurlList connect_to;
@@ -87,6 +94,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
     std::vector<HttpRequestId> naming;
     size_t users = 0;
     MonotonicTime last_used;
+    size_t next_address = 0;  // behind a proxy, which gets one of `addresses`
   };
 
   struct Transfer;
@@ -113,6 +121,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
     std::unique_ptr<Slot> slot;
     CurlList headers;
     CurlList resolve;
+    CurlList connect_to;  // behind a proxy
     uint64_t carried_version = 0;
     uint64_t carried_generation = 0;
     ResponseReader reader;
@@ -153,20 +162,29 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   static curl_socket_t OnOpenSocket(void* slot, curlsocktype purpose, curl_sockaddr* address);
 
   std::unique_ptr<Slot> TakeSlot();
+  void SetProxy(CURL* easy);
+  bool MayOpen(const Transfer& transfer, const IpAddress& address) const;
   Pool MakePool();
 
   Route* FindRoute(const HttpRequest& request);
   Host* FindHost(const HttpRequest& request);
+  static void SetLiteral(Route& route, const IpAddress& address);
   void StartResolving(Route& route);
   void OnResolved(const std::string& route_key, ResolveResult result);
   void OnResolveTimeout(const std::string& route_key);
   void FailNaming(Route& route, bool timed_out);
+  // The receiver's addresses are there.
+  void OnNamed(Transfer& transfer);
+  bool Proxied() const { return proxy_ != nullptr; }
+  // Behind a proxy: which address it shall reach. No value: none may be reached.
+  absl::optional<IpAddress> ProxyTarget(Transfer& transfer) const;
   void SweepRoutes();
 
   void Enqueue(Transfer& transfer);
   void Pump();
   void Start(Transfer& transfer);
   void SetRequestOptions(Transfer& transfer);
+  void SetAddresses(Transfer& transfer);
   static void SetTls(Slot& slot, const TlsMaterial* tls);
   void MarkLoaded(Transfer& transfer);
   // Takes the transfer out of libcurl if it is in, and puts its result on ended_.
@@ -197,6 +215,8 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   absl::flat_hash_map<HttpRequestId, std::unique_ptr<Transfer>> transfers_;
   std::deque<HttpRequestId> queue_;
   std::deque<Ended> ended_;
+  // The proxy's own name and addresses; null: no proxy.
+  Route* proxy_ = nullptr;
   size_t active_ = 0;
   HttpRequestId next_id_ = 1;
   uint64_t next_alias_ = 1;

@@ -31,13 +31,6 @@ bool HasHeader(const HttpHeaders& headers, absl::string_view name) {
   });
 }
 
-// Before libcurl has let go of the socket. It tells no time of connecting while TLS is under way.
-bool IsConnected(int fd) {
-  sockaddr_storage peer = {};
-  socklen_t size = sizeof(peer);
-  return fd >= 0 && getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) == 0;
-}
-
 Duration Microseconds(CURL* easy, CURLINFO info) {
   curl_off_t value = 0;
   curl_easy_getinfo(easy, info, &value);
@@ -63,6 +56,8 @@ std::unique_ptr<CurlSink::Slot> CurlSink::TakeSlot() {
   curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
   curl_easy_setopt(easy, CURLOPT_PROXY, "");
+  curl_easy_setopt(easy, CURLOPT_NOPROXY, "");  // else the environment's
+  if (Proxied()) SetProxy(easy);
   curl_easy_setopt(easy, CURLOPT_NETRC, static_cast<long>(CURL_NETRC_IGNORED));
   curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
   curl_easy_setopt(easy, CURLOPT_POST, 1L);
@@ -92,6 +87,17 @@ std::unique_ptr<CurlSink::Slot> CurlSink::TakeSlot() {
   return slot;
 }
 
+void CurlSink::SetProxy(CURL* easy) {
+  const EgressProxy& proxy = *options_.proxy;
+  curl_easy_setopt(easy, CURLOPT_HTTPPROXYTUNNEL, 1L);
+  curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  curl_easy_setopt(easy, CURLOPT_SSL_SESSIONID_CACHE, 0L);
+  if (proxy.user.empty()) return;
+  curl_easy_setopt(easy, CURLOPT_PROXYAUTH, static_cast<long>(CURLAUTH_BASIC));
+  curl_easy_setopt(easy, CURLOPT_PROXYUSERNAME, proxy.user.c_str());
+  curl_easy_setopt(easy, CURLOPT_PROXYPASSWORD, proxy.password.c_str());
+}
+
 CurlSink::Pool CurlSink::MakePool() {
   const auto connections = static_cast<long>(options_.idle_connections_max / options_.pools);
   return Pool{std::make_unique<CurlPool>(loop_, CurlPool::Limits{std::max(connections, 1L)}, *this,
@@ -102,8 +108,7 @@ CurlSink::Pool CurlSink::MakePool() {
 void CurlSink::SetRequestOptions(Transfer& transfer) {
   CURL* const easy = transfer.slot->easy.get();
   const HttpRequest& request = transfer.request;
-  Route& route = *transfer.route;
-  Pool& pool = pools_[route.pool_index];
+  const Route& route = *transfer.route;
 
   for (const auto& [name, value] : request.headers) {
     transfer.headers.Add(value.empty() ? absl::StrCat(name, ";") : absl::StrCat(name, ": ", value));
@@ -113,22 +118,7 @@ void CurlSink::SetRequestOptions(Transfer& transfer) {
   if (!HasHeader(request.headers, "accept")) transfer.headers.Add("Accept:");
   if (!HasHeader(request.headers, "content-type")) transfer.headers.Add("Content-Type:");
 
-  if (route.loaded_generation != pool.generation || route.loaded_version != route.version) {
-    // Until a transfer is seen to have had the addresses, each one brings them along.
-    std::string entry = absl::StrCat(route.alias, ":", route.port, ":");
-    for (const IpAddress& address : route.addresses) {
-      const bool v6 = address.family() == IpAddress::Family::kV6;
-      absl::StrAppend(&entry, &address == route.addresses.data() ? "" : ",", v6 ? "[" : "",
-                      address.ToString(), v6 ? "]" : "");
-    }
-    transfer.resolve.Add(absl::StrCat("-", route.alias, ":", route.port));
-    transfer.resolve.Add(entry);
-    transfer.carried_version = route.version;
-    transfer.carried_generation = pool.generation;
-  }
-  for (const std::string& removal : std::exchange(pool.pool->removals, {})) {
-    transfer.resolve.Add(removal);
-  }
+  SetAddresses(transfer);
 
   transfer.reader.Start({options_.response_header_bytes_max, options_.response_header_lines_max,
                          request.response_body_bytes_max});
@@ -137,11 +127,39 @@ void CurlSink::SetRequestOptions(Transfer& transfer) {
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers.get());
   curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request.body.data());
   curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
-  curl_easy_setopt(easy, CURLOPT_CONNECT_TO, route.connect_to.get());
+  if (Proxied()) {
+    const std::string proxy = absl::StrCat("http://", route.alias, ":", route.port);
+    curl_easy_setopt(easy, CURLOPT_PROXY, proxy.c_str());
+  }
+  curl_easy_setopt(easy, CURLOPT_CONNECT_TO,
+                   Proxied() ? transfer.connect_to.get() : route.connect_to.get());
   curl_easy_setopt(easy, CURLOPT_RESOLVE, transfer.resolve.get());
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, Milliseconds(request.connect_timeout));
   curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer.pool);
   SetTls(*transfer.slot, request.tls.get());
+}
+
+void CurlSink::SetAddresses(Transfer& transfer) {
+  Route& route = *transfer.route;
+  Pool& pool = pools_[route.pool_index];
+  // Whose addresses the made-up name stands for.
+  const Route& named = Proxied() ? *proxy_ : route;
+  if (route.loaded_generation != pool.generation || route.loaded_version != named.version) {
+    // Until a transfer is seen to have had the addresses, each one brings them along.
+    std::string entry = absl::StrCat(route.alias, ":", route.port, ":");
+    for (const IpAddress& address : named.addresses) {
+      const bool v6 = address.family() == IpAddress::Family::kV6;
+      absl::StrAppend(&entry, &address == named.addresses.data() ? "" : ",", v6 ? "[" : "",
+                      address.ToString(), v6 ? "]" : "");
+    }
+    transfer.resolve.Add(absl::StrCat("-", route.alias, ":", route.port));
+    transfer.resolve.Add(entry);
+    transfer.carried_version = named.version;
+    transfer.carried_generation = pool.generation;
+  }
+  for (const std::string& removal : std::exchange(pool.pool->removals, {})) {
+    transfer.resolve.Add(removal);
+  }
 }
 
 // `tls` must outlive the transfer: libcurl takes no copy.
@@ -187,14 +205,21 @@ int CurlSink::OnBeforeSend(void* slot, char*, char*, int, int) {
   return CURL_PREREQFUNC_OK;
 }
 
+bool CurlSink::MayOpen(const Transfer& transfer, const IpAddress& address) const {
+  if (Proxied()) {
+    // The receiver's was checked when it was chosen.
+    return std::find(proxy_->addresses.begin(), proxy_->addresses.end(), address) !=
+           proxy_->addresses.end();
+  }
+  return rules_->Check(address, transfer.request.url.port) == AddressRules::Verdict::kAllowed;
+}
+
 curl_socket_t CurlSink::OnOpenSocket(void* slot, curlsocktype purpose, curl_sockaddr* address) {
   auto* const self = static_cast<Slot*>(slot);
   Transfer& transfer = *self->transfer;
   const absl::optional<IpAddress> target =
       IpAddress::FromSockaddr(&address->addr, address->addrlen);
-  if (purpose != CURLSOCKTYPE_IPCXN || !target ||
-      self->sink->rules_->Check(*target, transfer.request.url.port) !=
-          AddressRules::Verdict::kAllowed) {
+  if (purpose != CURLSOCKTYPE_IPCXN || !target || !self->sink->MayOpen(transfer, *target)) {
     transfer.address_refused = true;
     return CURL_SOCKET_BAD;
   }
@@ -234,7 +259,16 @@ HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
     CurlEnd end;
     end.code = code;
     end.request_sent = result.request_sent;
+    // Before libcurl has let go of the socket: it tells no time of connecting while TLS is under
+    // way.
     end.tcp_connected = result.request_sent || IsConnected(transfer.socket);
+    if (Proxied()) {
+      long connect_status = 0;
+      curl_easy_getinfo(transfer.slot->easy.get(), CURLINFO_HTTP_CONNECTCODE, &connect_status);
+      end.proxied = true;
+      end.connect_status = static_cast<int>(connect_status);
+      if (transfer.pool->ClosedConnected(transfer.socket)) end.tcp_connected = true;
+    }
     end.address_refused = transfer.address_refused && transfer.socket < 0;
     end.headers_too_large = transfer.reader.too_large();
     result.failure = FailureOf(end);

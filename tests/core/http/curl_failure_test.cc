@@ -46,5 +46,29 @@ TEST(CurlFailureTest, OurOwnReasonsComeFirst) {
   EXPECT_EQ(FailureOf(end), HttpFailure::kHeadersTooLarge);
 }
 
+TEST(CurlFailureTest, BehindAProxyTellsWhoFailed) {
+  const auto failure_of = [](int code, bool connected, int connect_status, bool sent = false) {
+    CurlEnd end;
+    end.proxied = true;
+    end.code = code;
+    end.tcp_connected = connected;
+    end.connect_status = connect_status;
+    end.request_sent = sent;
+    return FailureOf(end);
+  };
+  EXPECT_EQ(failure_of(CURLE_COULDNT_CONNECT, false, 0), HttpFailure::kProxy);
+  EXPECT_EQ(failure_of(CURLE_COULDNT_RESOLVE_PROXY, false, 0), HttpFailure::kProxy);
+  EXPECT_EQ(failure_of(CURLE_OPERATION_TIMEDOUT, false, 0), HttpFailure::kProxy);
+  EXPECT_EQ(failure_of(CURLE_OPERATION_TIMEDOUT, true, 0), HttpFailure::kConnect);
+  EXPECT_EQ(failure_of(CURLE_RECV_ERROR, true, 407), HttpFailure::kProxy);
+  EXPECT_EQ(failure_of(CURLE_RECV_ERROR, true, 499), HttpFailure::kProxy);
+  EXPECT_EQ(failure_of(CURLE_RECV_ERROR, true, 500), HttpFailure::kConnect);
+  EXPECT_EQ(failure_of(CURLE_RECV_ERROR, true, 599), HttpFailure::kConnect);
+  EXPECT_EQ(failure_of(CURLE_RECV_ERROR, true, 600), HttpFailure::kProxy);
+  EXPECT_EQ(failure_of(CURLE_SSL_CONNECT_ERROR, true, 200), HttpFailure::kTls);
+  EXPECT_EQ(failure_of(CURLE_OPERATION_TIMEDOUT, true, 200), HttpFailure::kTls);
+  EXPECT_EQ(failure_of(CURLE_OPERATION_TIMEDOUT, true, 0, true), HttpFailure::kTimeout);
+}
+
 }  // namespace
 }  // namespace postrider::internal
