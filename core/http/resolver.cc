@@ -1,9 +1,6 @@
 #include "core/http/resolver.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-
-#include <algorithm>
+#include <array>
 #include <deque>
 #include <list>
 #include <thread>
@@ -13,29 +10,10 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/metrics.h"
+#include "core/http/internal/name_lookup.h"
 
 namespace postrider {
 namespace {
-
-std::vector<IpAddress> LookUp(const std::string& host, size_t addresses_max) {
-  addrinfo hints = {};
-  hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = AI_ADDRCONFIG;
-  addrinfo* found = nullptr;
-  std::vector<IpAddress> addresses;
-  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return addresses;
-  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
-  for (const addrinfo* entry = found; entry != nullptr && addresses.size() < addresses_max;
-       entry = entry->ai_next) {
-    const absl::optional<IpAddress> address =
-        IpAddress::FromSockaddr(entry->ai_addr, entry->ai_addrlen);
-    if (address && std::find(addresses.begin(), addresses.end(), *address) == addresses.end()) {
-      addresses.push_back(*address);
-    }
-  }
-  return addresses;
-}
 
 // What the threads share with the resolver; it outlives the resolver while a lookup hangs.
 class State {
@@ -43,6 +21,7 @@ class State {
   State(const SystemResolverOptions& options, const Clock& clock, Metrics& metrics)
       : options_(options),
         clock_(clock),
+        threads_max_{options.threads, options.threads_for_new, options.threads_for_failed},
         lookups_(metrics.AddCounter("postrider_http_dns_lookups_total",
                                     "Names looked up, by result", {{"result", "found"}})),
         failures_(metrics.AddCounter("postrider_http_dns_lookups_total",
@@ -55,7 +34,11 @@ class State {
     {
       absl::MutexLock lock(&mutex_);
       const MonotonicTime now = clock_.Now();
+      Past past = Past::kNew;
       const auto cached = cache_.find(host);
+      if (cached != cache_.end()) {
+        past = cached->second.result.addresses.empty() ? Past::kFailed : Past::kFound;
+      }
       if (cached != cache_.end() && now < cached->second.result.valid_until) {
         result = cached->second.result;
       } else {
@@ -64,9 +47,12 @@ class State {
           waiting->second.push_back(std::move(done));
           return;
         }
-        if (waiting_.size() < options_.lookups_max && !stopped_) {
+        std::deque<std::string>& queue = queues_[past];
+        // Those that were found are no more than the cache has.
+        const size_t most = past == Past::kFound ? options_.names_max : options_.lookups_max;
+        if (queue.size() < most && !stopped_) {
           waiting_[host].push_back(std::move(done));
-          queue_.push_back(host);
+          queue.push_back(host);
           return;
         }
         refusals_.Increment();
@@ -80,7 +66,7 @@ class State {
     std::vector<Resolver::Done> dropped;
     absl::MutexLock lock(&mutex_);
     stopped_ = true;
-    queue_.clear();
+    for (std::deque<std::string>& queue : queues_) queue.clear();
     for (auto& [host, callers] : waiting_) {
       for (Resolver::Done& caller : callers) dropped.push_back(std::move(caller));
     }
@@ -91,19 +77,23 @@ class State {
   void Work() {
     while (true) {
       std::string host;
+      int past = kPasts;
       {
         absl::MutexLock lock(&mutex_);
         mutex_.Await(absl::Condition(this, &State::HasWork));
         if (stopped_) return;
-        host = std::move(queue_.front());
-        queue_.pop_front();
+        past = Next();
+        host = std::move(queues_[past].front());
+        queues_[past].pop_front();
+        ++threads_[past];
       }
       ResolveResult result;
-      result.addresses = LookUp(host, options_.addresses_max);
+      result.addresses = internal::LookUpName(host, options_);
       std::vector<Resolver::Done> callers;
       {
         absl::MutexLock lock(&mutex_);
         if (stopped_) return;
+        --threads_[past];
         Store(host, result);
         const auto waiting = waiting_.find(host);
         callers = std::move(waiting->second);
@@ -119,7 +109,17 @@ class State {
     std::list<std::string>::iterator place;
   };
 
-  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || !queue_.empty(); }
+  // What the last answer for a name was; in the order in which they are looked up.
+  enum Past : int { kFound, kNew, kFailed };
+  static constexpr int kPasts = 3;
+
+  // Whose turn it is; kPasts: nobody's.
+  int Next() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    int past = 0;
+    while (past < kPasts && (queues_[past].empty() || threads_[past] >= threads_max_[past])) ++past;
+    return past;
+  }
+  bool HasWork() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopped_ || Next() < kPasts; }
 
   void Store(const std::string& host, ResolveResult& result) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     const bool failed = result.addresses.empty();
@@ -140,13 +140,15 @@ class State {
 
   const SystemResolverOptions options_;
   const Clock& clock_;
+  const std::array<int, kPasts> threads_max_;
   Counter& lookups_;
   Counter& failures_;
   Counter& refusals_;
 
   absl::Mutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::deque<std::string> queue_ ABSL_GUARDED_BY(mutex_);
+  std::array<std::deque<std::string>, kPasts> queues_ ABSL_GUARDED_BY(mutex_);
+  std::array<int, kPasts> threads_ ABSL_GUARDED_BY(mutex_){};  // at work
   absl::flat_hash_map<std::string, std::vector<Resolver::Done>> waiting_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, Entry> cache_ ABSL_GUARDED_BY(mutex_);
   std::list<std::string> ages_ ABSL_GUARDED_BY(mutex_);  // oldest answer first

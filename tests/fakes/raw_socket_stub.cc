@@ -24,17 +24,25 @@ std::string StubRequest::Header(const std::string& name) const {
   return head.substr(begin, end - begin);
 }
 
-RawSocketStub::RawSocketStub(EventLoop& loop) : loop_(loop) {
-  listen_fd_ = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+RawSocketStub::RawSocketStub(EventLoop& loop, const std::string& address, uint16_t port)
+    : loop_(loop) {
+  sockaddr_in v4 = {};
+  sockaddr_in6 v6 = {};
+  const bool is_v6 = address.find(':') != std::string::npos;
+  v4.sin_family = AF_INET;
+  v4.sin_port = htons(port);
+  v6.sin6_family = AF_INET6;
+  v6.sin6_port = htons(port);
+  void* const binary = is_v6 ? static_cast<void*>(&v6.sin6_addr) : &v4.sin_addr;
+  POSTRIDER_CHECK(inet_pton(is_v6 ? AF_INET6 : AF_INET, address.c_str(), binary) == 1);
+  auto* const place = is_v6 ? reinterpret_cast<sockaddr*>(&v6) : reinterpret_cast<sockaddr*>(&v4);
+  socklen_t size = is_v6 ? sizeof(v6) : sizeof(v4);
+  listen_fd_ = socket(place->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   POSTRIDER_CHECK(listen_fd_ >= 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  POSTRIDER_CHECK(bind(listen_fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  POSTRIDER_CHECK(bind(listen_fd_, place, size) == 0);
   POSTRIDER_CHECK(listen(listen_fd_, 1'024) == 0);
-  POSTRIDER_CHECK(getsockname(listen_fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-  port_ = ntohs(address.sin_port);
+  POSTRIDER_CHECK(getsockname(listen_fd_, place, &size) == 0);
+  port_ = ntohs(is_v6 ? v6.sin6_port : v4.sin_port);
   POSTRIDER_CHECK(loop_.Watch(listen_fd_, kFdReadable, [this](uint32_t) { Accept(); }).ok());
 }
 

@@ -43,14 +43,16 @@ struct StubRequest {
   std::string Header(const std::string& name) const;
 };
 
-// A raw HTTP/1.x server on an ephemeral port of 127.0.0.1, driven by the test's loop: it answers
-// each complete request by a script of bytes, waits and breaks, and knows no HTTP beyond finding
-// the request's end by its Content-Length.
+// A raw HTTP/1.x server on an ephemeral port of a loopback address, driven by the test's loop: it
+// answers each complete request by a script of bytes, waits and breaks, and knows no HTTP beyond
+// finding the request's end by its Content-Length.
 class RawSocketStub {
  public:
   using OnRequest = std::function<StubScript(const StubRequest&)>;
 
-  explicit RawSocketStub(EventLoop& loop);
+  explicit RawSocketStub(EventLoop& loop) : RawSocketStub(loop, "127.0.0.1") {}
+  // `address`: IPv4 or IPv6; `port` 0: any.
+  RawSocketStub(EventLoop& loop, const std::string& address, uint16_t port = 0);
   ~RawSocketStub();
 
   void SetScript(OnRequest script) { on_request_ = std::move(script); }

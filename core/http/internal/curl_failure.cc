@@ -55,7 +55,6 @@ HttpFailure FailureOf(const CurlEnd& end) {
     case CURLE_OUT_OF_MEMORY:
       // What it says when one header line passes its own limit.
       return end.request_sent ? HttpFailure::kHeadersTooLarge : HttpFailure::kConnect;
-    case CURLE_OK:
     case CURLE_UNSUPPORTED_PROTOCOL:  // HTTP/0.9: no status line
     case CURLE_WEIRD_SERVER_REPLY:
     case CURLE_HTTP_RETURNED_ERROR:

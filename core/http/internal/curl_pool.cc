@@ -67,7 +67,12 @@ void CurlPool::Remove(CURL* easy) {
 
 void CurlPool::Drive() {
   int running = 0;
-  curl_multi_socket_action(multi_.get(), CURL_SOCKET_TIMEOUT, 0, &running);
+  if (std::exchange(gave_up_, false)) {
+    // Nothing else runs a transfer that has neither a socket nor a timer that is due.
+    CURL_IGNORE_DEPRECATION(curl_multi_socket_all(multi_.get(), &running);)
+  } else {
+    curl_multi_socket_action(multi_.get(), CURL_SOCKET_TIMEOUT, 0, &running);
+  }
   CollectDone();
 }
 
@@ -76,10 +81,13 @@ int CurlPool::OnSocket(CURL*, curl_socket_t fd, int what, void* pool, void*) {
   if (what == CURL_POLL_REMOVE) {
     const auto socket = self->sockets_.find(fd);
     if (socket == self->sockets_.end()) return 0;
-    socket->second.used = false;
-    if (socket->second.watched > kFdReadable) {
-      socket->second.watched = kFdReadable;
-      self->loop_.SetEvents(fd, kFdReadable);
+    // One that was still being connected is closed already.
+    if (socket->second.watched & kFdWritable) {
+      self->Forget(fd);
+      self->gave_up_ = true;
+      self->owner_.OnPoolDue(*self);
+    } else {
+      socket->second.used = false;
     }
     return 0;
   }
@@ -120,6 +128,14 @@ void CurlPool::Want(int fd, uint32_t events) {
     return;
   }
   socket.watched = events;
+}
+
+void CurlPool::OnOpened(int fd) {
+  const auto stale = sockets_.find(fd);
+  if (stale == sockets_.end()) return;
+  const uint32_t events = stale->second.watched;
+  Forget(fd);
+  if (events != 0) Want(fd, events);
 }
 
 void CurlPool::Forget(int fd) {

@@ -35,6 +35,11 @@ class CurlPoolOwner {
 // per request; the first event on a socket that no transfer uses ends the watch and the
 // connection, so that a receiver that closes its half wakes the loop once, and one that talks
 // unasked is not heard.
+//
+// Of several addresses libcurl 7.88 closes the sockets that did not become the connection without
+// CURLOPT_CLOSESOCKETFUNCTION (cf_socket_close), and only then says that they are not to be watched;
+// when the next one gets the same number, it says nothing. Nor does it set a timer for going on with
+// the next address: Drive() then asks all of its transfers.
 class CurlPool {
  public:
   struct Limits {
@@ -53,6 +58,8 @@ class CurlPool {
   // Lets libcurl do what its timers ask for.
   void Drive();
 
+  // A socket was opened for one of its transfers.
+  void OnOpened(int fd);
   // Whether a socket that libcurl has closed in this turn had been connected.
   bool ClosedConnected(int fd) const { return closed_connected_.contains(fd); }
 
@@ -82,6 +89,7 @@ class CurlPool {
   Counter& idle_events_;
   absl::flat_hash_map<int, Socket> sockets_;
   absl::flat_hash_set<int> closed_connected_;
+  bool gave_up_ = false;  // an attempt to connect, since Drive()
   TimerId timer_ = 0;
   size_t transfers_ = 0;
   MultiHandle multi_;

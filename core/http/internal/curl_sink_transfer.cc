@@ -226,6 +226,7 @@ curl_socket_t CurlSink::OnOpenSocket(void* slot, curlsocktype purpose, curl_sock
   const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
   if (fd < 0) return CURL_SOCKET_BAD;
   transfer.socket = fd;
+  transfer.pool->OnOpened(fd);
   self->sink->MarkLoaded(transfer);
   return fd;
 }
