@@ -1,17 +1,24 @@
 #include "dlq/reports/report_record.h"
 
-#include <cstring>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/bytes.h"
-#include "core/stream/key_groups.h"
+#include "dlq/reports/internal/report_codec.h"
 
 namespace postrider::dlq {
-namespace {
-constexpr uint8_t kVersion = 1;
-constexpr uint8_t kKindRefusal = 1;
-}  // namespace
+
+absl::optional<ReportKind> ReportKindOf(absl::string_view bytes) {
+  ByteReader reader(bytes);
+  const uint8_t version = reader.U8();
+  const uint8_t kind = reader.U8();
+  if (!reader.ok() || version != internal::kReportVersion ||
+      kind < static_cast<uint8_t>(ReportKind::kRefusal) ||
+      kind > static_cast<uint8_t>(ReportKind::kAttempt)) {
+    return absl::nullopt;
+  }
+  return static_cast<ReportKind>(kind);
+}
 
 absl::string_view RefusalReasonName(RefusalReason reason) {
   switch (reason) {
@@ -25,8 +32,8 @@ absl::string_view RefusalReasonName(RefusalReason reason) {
 
 std::string EncodeRefusalReport(const RefusalReport& report) {
   ByteWriter writer;
-  writer.U8(kVersion);
-  writer.U8(kKindRefusal);
+  writer.U8(internal::kReportVersion);
+  writer.U8(static_cast<uint8_t>(ReportKind::kRefusal));
   writer.U8(static_cast<uint8_t>(report.reason));
   writer.Raw(report.customer.view());
   writer.Raw(report.endpoint.view());
@@ -40,20 +47,12 @@ std::string EncodeRefusalReport(const RefusalReport& report) {
 }
 
 absl::StatusOr<RefusalReport> DecodeRefusalReport(absl::string_view bytes) {
-  ByteReader reader(bytes);
-  if (reader.U8() != kVersion || reader.U8() != kKindRefusal) {
-    return absl::DataLossError("dlq: a report record of an unknown version or kind");
-  }
+  if (ReportKindOf(bytes) != ReportKind::kRefusal) return internal::UnknownReport();
+  ByteReader reader(bytes.substr(2));
   RefusalReport report;
   const uint8_t reason = reader.U8();
-  IdBytes customer{};
-  IdBytes endpoint{};
-  for (IdBytes* id : {&customer, &endpoint}) {
-    const absl::string_view raw = reader.Raw(16);
-    if (raw.size() == 16) std::memcpy(id->data(), raw.data(), 16);
-  }
-  report.customer = subscriptions::CustomerId(customer);
-  report.endpoint = subscriptions::EndpointId(endpoint);
+  report.customer = internal::ReadId<subscriptions::CustomerId>(reader);
+  report.endpoint = internal::ReadId<subscriptions::EndpointId>(reader);
   report.message_id = std::string(reader.String());
   report.event_id = std::string(reader.String());
   report.source_topic = std::string(reader.String());
@@ -62,13 +61,11 @@ absl::StatusOr<RefusalReport> DecodeRefusalReport(absl::string_view bytes) {
   report.time = WallTimeFromMillis(reader.Zigzag());
   if (!reader.done() || reason < 1 ||
       reason > static_cast<uint8_t>(RefusalReason::kEndpointDeleted)) {
-    return absl::DataLossError("dlq: a damaged report record");
+    return internal::DamagedReport();
   }
   report.reason = static_cast<RefusalReason>(reason);
   // What was cut to its type, or written in a longer form than ours, is not what we wrote.
-  if (EncodeRefusalReport(report) != bytes) {
-    return absl::DataLossError("dlq: a report record in a form that is not ours");
-  }
+  if (EncodeRefusalReport(report) != bytes) return internal::DamagedReport();
   return report;
 }
 
@@ -84,12 +81,7 @@ TopicSpec ReportTopic(absl::string_view prefix, int16_t replication) {
 }
 
 AppendRecord MakeReportAppend(absl::string_view prefix, const RefusalReport& report) {
-  AppendRecord append;
-  append.topic = ReportTopicName(prefix);
-  append.partition = KeyGroupOf(report.customer.view(), 0, kReportPartitions);
-  append.key = std::string(report.customer.view());
-  append.value = EncodeRefusalReport(report);
-  return append;
+  return internal::MakeAppend(prefix, report.customer, EncodeRefusalReport(report));
 }
 
 }  // namespace postrider::dlq

@@ -5,11 +5,21 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/stream/log.h"
 #include "subscriptions/registry/ids.h"
 
 namespace postrider::dlq {
+
+// What a record of the topic of reports tells; closed: add at the end, never renumber.
+enum class ReportKind : uint8_t {
+  kRefusal = 1,         // RefusalReport
+  kEndpointStatus = 2,  // endpoint_status.h
+  kAttempt = 3,         // attempt_report.h
+};
+// No value: of a version or kind that is not known here. Looks at the first bytes only.
+absl::optional<ReportKind> ReportKindOf(absl::string_view bytes);
 
 // Why a message was completed without being sent or given up; closed: add at the end, never
 // renumber.

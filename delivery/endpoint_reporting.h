@@ -1,0 +1,71 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/base/options.h"
+#include "core/base/random.h"
+#include "core/stream/function.h"
+#include "dlq/reports/attempt_report.h"
+#include "dlq/reports/endpoint_status.h"
+
+namespace postrider::delivery {
+
+struct EndpointReportingOptions {
+  // How often the status of an endpoint is told that has changed in its figures only. A change of
+  // its state is told at once.
+  std::chrono::milliseconds status_interval{5000};
+  // One successful attempt in so many is told; 0: none. Failures are told all.
+  int64_t success_sample = 100;
+
+  void Register(Options& options);
+};
+
+// Tells the topic of reports what is observed of endpoints and what became of attempts. It never
+// slows delivery: what the shard's producer has no room for is dropped and counted (an attempt), or
+// told later (a status). Nothing waits for an acknowledgement, and one that fails is counted.
+//
+// Threads: the shard's. Bounds: it keeps nothing itself.
+class EndpointReporting {
+ public:
+  // `metrics` and `random` outlive it.
+  EndpointReporting(const EndpointReportingOptions& options, std::string topic_prefix,
+                    Metrics& metrics, Random& random);
+
+  // What was told of an endpoint last; kept beside the endpoint by whoever owns that.
+  struct Told {
+    absl::optional<MonotonicTime> at;
+    dlq::EndpointHealthState state = dlq::EndpointHealthState::kHealthy;
+    std::string reason;
+    uint64_t auto_disabled_generation = 0;
+  };
+  // When this is to be told: a time that has come for a change of state, reason or automatic
+  // disabling and for what was never told, else status_interval after the last time.
+  MonotonicTime TellAt(const Told& told, dlq::EndpointHealthState state, absl::string_view reason,
+                       uint64_t auto_disabled_generation) const;
+  // Tells it. False: there is no room, `told` is as it was; try again later.
+  bool TellStatus(TaskContext& ctx, const dlq::EndpointStatus& status, Told* told);
+
+  // Whether this attempt is one of those that are told: ask before making a report of it.
+  enum class Success { kNo, kYes };
+  bool WantsAttempt(Success success);
+  void TellAttempt(TaskContext& ctx, const dlq::AttemptReport& report);
+
+ private:
+  LogProducer::AppendDone CountFailure();
+
+  const EndpointReportingOptions options_;
+  const std::string topic_prefix_;
+  Random& random_;
+  Counter& statuses_;
+  Counter& attempts_;
+  Counter& attempts_dropped_;
+  Counter& failures_;
+};
+
+}  // namespace postrider::delivery

@@ -1,0 +1,93 @@
+#include "delivery/endpoint_reporting.h"
+
+#include <chrono>
+#include <string>
+
+#include "core/base/metrics.h"
+#include "core/base/random.h"
+#include "gmock/gmock.h"
+#include "tests/fakes/fake_task_context.h"
+#include "tests/support/status_matchers.h"
+
+namespace postrider::delivery {
+namespace {
+
+using dlq::EndpointHealthState;
+using std::chrono::milliseconds;
+using ::testing::SizeIs;
+
+class EndpointReportingTest : public ::testing::Test {
+ protected:
+  EndpointReporting Make(int64_t sample = 100) {
+    EndpointReportingOptions options;
+    options.success_sample = sample;
+    return EndpointReporting(options, "p.", metrics_, random_);
+  }
+  MonotonicTime now() const { return ctx_.clock().Now(); }
+
+  Metrics metrics_;
+  Random random_{1};
+  FakeTaskContext ctx_;
+};
+
+TEST_F(EndpointReportingTest, TellsAChangeAtOnceAndFiguresAfterAWhile) {
+  EndpointReporting reporting = Make();
+  EndpointReporting::Told told;
+  dlq::EndpointStatus status;
+  status.state = EndpointHealthState::kDegraded;
+  status.reason = "timeout";
+  EXPECT_LE(reporting.TellAt(told, status.state, status.reason, 0), now()) << "never told";
+  ASSERT_TRUE(reporting.TellStatus(ctx_, status, &told));
+  ASSERT_THAT(ctx_.emitted(), SizeIs(1));
+  EXPECT_EQ(ctx_.emitted()[0].record.topic, "p.reports");
+  ASSERT_OK_AND_ASSIGN(const dlq::EndpointStatus read,
+                       dlq::DecodeEndpointStatus(ctx_.emitted()[0].record.value));
+  EXPECT_EQ(read, status);
+  EXPECT_EQ(reporting.TellAt(told, status.state, status.reason, 0), now() + milliseconds(5000));
+  EXPECT_LE(reporting.TellAt(told, EndpointHealthState::kHealthy, status.reason, 0), now());
+  EXPECT_LE(reporting.TellAt(told, status.state, "dns", 0), now());
+  EXPECT_LE(reporting.TellAt(told, status.state, status.reason, 2), now());
+}
+
+TEST_F(EndpointReportingTest, WithoutRoomAStatusIsToldLaterAndAnAttemptIsDropped) {
+  EndpointReporting reporting = Make();
+  EndpointReporting::Told told;
+  ctx_.set_emit_room(0);
+  EXPECT_FALSE(reporting.TellStatus(ctx_, dlq::EndpointStatus(), &told));
+  EXPECT_FALSE(told.at.has_value());
+  reporting.TellAttempt(ctx_, dlq::AttemptReport());
+  EXPECT_EQ(metrics_.AddCounter("postrider_delivery_attempts_dropped_total", "").value(), 1);
+  ctx_.set_emit_room(100);
+  EXPECT_TRUE(reporting.TellStatus(ctx_, dlq::EndpointStatus(), &told));
+  reporting.TellAttempt(ctx_, dlq::AttemptReport());
+  EXPECT_THAT(ctx_.emitted(), SizeIs(2));
+  EXPECT_EQ(metrics_.AddCounter("postrider_delivery_attempts_dropped_total", "").value(), 1);
+}
+
+TEST_F(EndpointReportingTest, TellsAllFailuresAndASampleOfSuccesses) {
+  using Success = EndpointReporting::Success;
+  EndpointReporting reporting = Make(10);
+  int successes = 0;
+  for (int i = 0; i < 10'000; ++i) {
+    EXPECT_TRUE(reporting.WantsAttempt(Success::kNo));
+    successes += reporting.WantsAttempt(Success::kYes) ? 1 : 0;
+  }
+  EXPECT_GT(successes, 800);
+  EXPECT_LT(successes, 1200);
+  EndpointReporting none = Make(0);
+  EndpointReporting all = Make(1);
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(none.WantsAttempt(Success::kYes));
+    EXPECT_TRUE(all.WantsAttempt(Success::kYes));
+  }
+}
+
+TEST_F(EndpointReportingTest, WhatTheLogDoesNotTakeIsCountedAndFailsNothing) {
+  EndpointReporting reporting = Make();
+  reporting.TellAttempt(ctx_, dlq::AttemptReport());
+  ctx_.Answer(0, absl::UnavailableError("gone"));
+  EXPECT_EQ(metrics_.AddCounter("postrider_delivery_report_failures_total", "").value(), 1);
+}
+
+}  // namespace
+}  // namespace postrider::delivery
