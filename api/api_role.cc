@@ -34,6 +34,7 @@ void AddAllRoutes(const ApiParts& parts, Router* router) {
   AddKeyRoutes(parts, router);
   AddEventTypeRoutes(parts, router);
   AddEndpointRoutes(parts, router);
+  AddEndpointVerbRoutes(parts, router);
   AddSubscriptionRoutes(parts, router);
   AddDeadLetterRoutes(parts, router);
   AddEventRoutes(parts, router);

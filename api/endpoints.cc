@@ -1,21 +1,23 @@
-#include <array>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "api/internal/call.h"
+#include "api/internal/endpoint_access.h"
+#include "api/internal/endpoint_settings.h"
 #include "api/internal/fields.h"
 #include "api/internal/listing.h"
 #include "api/internal/resources.h"
+#include "core/base/clock.h"
+#include "core/base/status_macros.h"
 #include "core/crypto/random.h"
-#include "core/http/address_guard.h"
-#include "core/http/url.h"
-#include "core/json/time_text.h"
+#include "core/json/json.h"
 #include "subscriptions/registry/endpoint.h"
 #include "subscriptions/registry/endpoint_secrets.h"
 #include "subscriptions/registry/repository.h"
+#include "subscriptions/registry/signing_keys.h"
 
 namespace postrider::api {
 namespace {
@@ -23,6 +25,7 @@ namespace {
 using subscriptions::AsCustomer;
 using subscriptions::Endpoint;
 using subscriptions::EndpointId;
+using subscriptions::EndpointSeals;
 using subscriptions::EndpointSecret;
 using subscriptions::EndpointSettings;
 using subscriptions::FieldFaults;
@@ -32,37 +35,6 @@ using subscriptions::RowLock;
 constexpr int64_t kOverlapMostSeconds = 604'800;
 constexpr int64_t kOverlapSeconds = 86'400;
 
-// What a customer sets, all fields present: also what a merge patch is applied to.
-JsonValue SettingsToJson(const EndpointSettings& settings) {
-  JsonValue headers = JsonValue::MakeObject();
-  for (const auto& [name, value] : settings.headers) headers.Set(name, value);
-  return JsonValue::MakeObject(
-      {{"url", settings.url},
-       {"description", settings.description},
-       {"mode", subscriptions::EndpointModeName(settings.mode)},
-       {"batch", JsonValue::MakeObject({{"events_max", settings.batch.events_max},
-                                        {"bytes_max", settings.batch.bytes_max},
-                                        {"wait_max_ms", settings.batch.wait_max.count()}})},
-       {"headers", std::move(headers)},
-       {"retry", JsonValue::MakeObject({{"attempts", settings.retry.attempts},
-                                        {"horizon_ms", settings.retry.horizon.count()},
-                                        {"first_delay_ms", settings.retry.first_delay.count()},
-                                        {"factor", settings.retry.factor},
-                                        {"cap_ms", settings.retry.cap.count()}})},
-       {"window_max", settings.window_max},
-       {"timeout_ms", settings.timeout.count()}});
-}
-
-JsonValue ToJson(const Endpoint& endpoint) {
-  JsonValue object = JsonValue::MakeObject({{"id", endpoint.id.ToString()}});
-  const JsonValue settings = SettingsToJson(endpoint.settings);
-  for (const JsonMember& member : *settings.object()) object.Set(member.name, member.value);
-  object.Set("generation", endpoint.generation);
-  object.Set("created_at", FormatRfc3339(endpoint.created_at));
-  object.Set("updated_at", FormatRfc3339(endpoint.updated_at));
-  return object;
-}
-
 Response Show(int status, const JsonValue& document, uint64_t generation) {
   Response response = JsonResponse(status, document);
   SetETag(generation, &response);
@@ -70,71 +42,7 @@ Response Show(int status, const JsonValue& document, uint64_t generation) {
 }
 
 Response Show(int status, const Endpoint& endpoint) {
-  return Show(status, ToJson(endpoint), endpoint.generation);
-}
-
-void ReadHeaders(FieldReader& fields, EndpointSettings* settings) {
-  const JsonValue* headers = fields.Take("headers");
-  settings->headers.clear();
-  if (headers == nullptr) return;
-  if (!headers->is_object()) return fields.Fault("headers", "must be an object of strings");
-  for (const JsonMember& member : *headers->object()) {
-    if (!member.value.is_string()) {
-      fields.Fault("headers", "must be an object of strings");
-    } else {
-      settings->headers.emplace_back(member.name, *member.value.string());
-    }
-  }
-}
-
-// Reads all settings; what is absent has its default. The URL is brought into canonical form.
-FieldFaults ReadSettings(const JsonValue& body, const AddressRules& rules,
-                         EndpointSettings* settings) {
-  FieldFaults faults;
-  FieldReader fields(&body, "", faults);
-  fields.RequiredString("url", &settings->url);
-  fields.String("description", &settings->description);
-  std::string mode;
-  if (fields.String("mode", &mode)) {
-    const auto parsed = subscriptions::ParseEndpointMode(mode);
-    if (parsed) {
-      settings->mode = *parsed;
-    } else {
-      fields.Fault("mode", "must be batch or streaming");
-    }
-  }
-  FieldReader batch(fields.Take("batch"), "/batch", faults);
-  batch.Int("events_max", &settings->batch.events_max);
-  batch.Int("bytes_max", &settings->batch.bytes_max);
-  batch.Millis("wait_max_ms", &settings->batch.wait_max);
-  batch.Finish();
-  ReadHeaders(fields, settings);
-  FieldReader retry(fields.Take("retry"), "/retry", faults);
-  retry.Int("attempts", &settings->retry.attempts);
-  retry.Millis("horizon_ms", &settings->retry.horizon);
-  retry.Millis("first_delay_ms", &settings->retry.first_delay);
-  retry.Number("factor", &settings->retry.factor);
-  retry.Millis("cap_ms", &settings->retry.cap);
-  retry.Finish();
-  fields.Int("window_max", &settings->window_max);
-  fields.Millis("timeout_ms", &settings->timeout);
-  fields.Finish();
-  for (auto& fault : subscriptions::Validate(*settings)) faults.push_back(fault);
-  if (const auto url = ParseHttpUrl(settings->url); url.ok()) {
-    settings->url = url->ToString();
-    // One text for every reason: a customer learns nothing about our network.
-    if (url->address && rules.Check(*url->address, url->port) != AddressRules::Verdict::kAllowed) {
-      fields.Fault("url", "leads to an address that is not allowed");
-    }
-  }
-  KeepFirstFaults(&faults);
-  return faults;
-}
-
-std::string NewSecret() {
-  std::array<char, 32> bytes;
-  FillRandom(bytes.data(), bytes.size());
-  return absl::StrCat("whsec_", absl::Base64Escape(absl::string_view(bytes.data(), bytes.size())));
+  return Show(status, EndpointToJson(endpoint), endpoint.generation);
 }
 
 // A fault with the seal is ours, whatever it is.
@@ -142,27 +50,45 @@ absl::Status SealFault(const absl::Status& status) {
   return absl::InternalError(absl::StrCat("api: endpoint secrets: ", status.message()));
 }
 
+// What signs from now on. Both kinds are always made, so that a change of the scheme needs no new
+// secret.
+EndpointSecret NewSecret(const Clock& clock) {
+  return {subscriptions::NewSigningSecret(), clock.Wall(), absl::nullopt,
+          subscriptions::NewPrivateKey()};
+}
+
+absl::StatusOr<JsonValue> SecretToJson(const EndpointSecret& secret) {
+  ASSIGN_OR_RETURN(const std::string public_key, subscriptions::PublicKeyOf(secret.private_key));
+  return JsonValue::MakeObject({{"secret", secret.secret}, {"public_key", public_key}});
+}
+
 void Create(CallPtr call) {
   const ParsedBody body = ParseBody(call->request);
   if (body.refusal) return call->Answer(*body.refusal);
   EndpointSettings settings;
-  if (const FieldFaults faults = ReadSettings(body.object, *call->api.rules, &settings);
-      !faults.empty()) {
-    return call->Fail(faults);
-  }
+  GivenSecrets given;
+  FieldFaults faults = ReadSettings(body.object, *call->api.rules, &settings, &given);
   const auto customer = call->request.principal.customer;
   const EndpointId id = NewId<EndpointId>(call->api.clock);
-  const std::string secret = NewSecret();
-  absl::StatusOr<std::string> sealed = subscriptions::SealEndpointSecrets(
-      call->api.keys, customer, id,
-      {EndpointSecret{secret, call->api.clock.Wall(), absl::nullopt}});
+  EndpointSeals seals;
+  for (auto& fault : SealSettings(call->api.keys, customer, id, settings, given, nullptr, &seals)) {
+    faults.push_back(fault);
+  }
+  KeepFirstFaults(&faults);
+  if (!faults.empty()) return call->Fail(faults);
+  const EndpointSecret secret = NewSecret(call->api.clock);
+  absl::StatusOr<JsonValue> shown = SecretToJson(secret);
+  if (!shown.ok()) return call->Fail(SealFault(shown.status()));
+  absl::StatusOr<std::string> sealed =
+      subscriptions::SealEndpointSecrets(call->api.keys, customer, id, {secret});
   if (!sealed.ok()) return call->Fail(SealFault(sealed.status()));
   call->InTransaction(
-      AsCustomer(customer), [call, customer, id, settings, secret, sealed = *std::move(sealed)] {
-        subscriptions::InsertEndpoint(call->tx(), customer, id, settings, {}, sealed,
-                                      call->Then<Endpoint>([call, secret](Endpoint endpoint) {
-                                        JsonValue document = ToJson(endpoint);
-                                        document.Set("secret", secret);
+      AsCustomer(customer), [call, customer, id, settings, seals, shown = *std::move(shown),
+                             sealed = *std::move(sealed)] {
+        subscriptions::InsertEndpoint(call->tx(), customer, id, settings, seals, sealed,
+                                      call->Then<Endpoint>([call, shown](Endpoint endpoint) {
+                                        JsonValue document = EndpointToJson(endpoint);
+                                        MergePatch(document, shown);
                                         call->Commit(Show(201, document, endpoint.generation));
                                       }));
       });
@@ -176,38 +102,49 @@ void List(CallPtr call) {
     subscriptions::ListEndpoints(call->tx(), customer, query.page(),
                                  call->Then<PageOf<Endpoint>>([call, query](auto page) {
                                    JsonValue rows = JsonValue::MakeArray();
-                                   for (const Endpoint& row : page.rows) rows.Append(ToJson(row));
+                                   for (const Endpoint& row : page.rows) {
+                                     rows.Append(EndpointToJson(row));
+                                   }
                                    call->Commit(query.Answer(std::move(rows), page.next));
                                  }));
   });
 }
 
-// Begins a transaction, finds the path's endpoint and runs `next(endpoint)`; with a lock also looks
-// at If-Match.
-template <typename Next>
-void WithEndpoint(CallPtr call, RowLock lock, Next next) {
-  const auto id = EndpointId::Parse(call->request.params[0]);
-  if (!id) return call->Answer(ProblemNotFound());
-  const auto customer = call->request.principal.customer;
-  call->InTransaction(
-      AsCustomer(customer), [call, customer, id, lock, next = std::move(next)]() mutable {
-        subscriptions::GetEndpoint(
-            call->tx(), customer, *id, lock,
-            call->Then<Endpoint>([call, lock, next = std::move(next)](Endpoint endpoint) mutable {
-              if (lock == RowLock::kForUpdate && !IfMatches(call->request, endpoint.generation)) {
-                return call->Answer(PreconditionFailed());
-              }
-              next(std::move(endpoint));
-            }));
-      });
-}
-
 void Get(CallPtr call) {
   WithEndpoint(call, RowLock::kNone, [call](Endpoint endpoint) {
-    JsonValue document = ToJson(endpoint);
+    const absl::StatusOr<std::vector<EndpointSecret>> secrets = subscriptions::OpenEndpointSecrets(
+        call->api.keys, endpoint.customer, endpoint.id, endpoint.secrets_sealed);
+    if (!secrets.ok()) return call->Fail(SealFault(secrets.status()));
+    JsonValue public_keys = JsonValue::MakeArray();
+    for (const EndpointSecret& secret : *secrets) {
+      if (secret.private_key.empty() || !secret.active(call->api.clock.Wall())) continue;
+      const absl::StatusOr<std::string> key = subscriptions::PublicKeyOf(secret.private_key);
+      if (!key.ok()) return call->Fail(SealFault(key.status()));
+      public_keys.Append(*key);
+    }
+    JsonValue document = EndpointToJson(endpoint);
+    document.Set("public_keys", std::move(public_keys));
     document.Set("last_outcome", nullptr);
     call->Commit(Show(200, document, endpoint.generation));
   });
+}
+
+// An endpoint that was made before there were key pairs gets one when it is to sign with it.
+void ShowWithKeyPair(const CallPtr& call, const Endpoint& endpoint) {
+  if (endpoint.settings.signature == subscriptions::SignatureScheme::kHmac) {
+    return call->Commit(Show(200, endpoint));
+  }
+  absl::StatusOr<std::vector<EndpointSecret>> secrets = subscriptions::OpenEndpointSecrets(
+      call->api.keys, endpoint.customer, endpoint.id, endpoint.secrets_sealed);
+  if (!secrets.ok()) return call->Fail(SealFault(secrets.status()));
+  if (!secrets->front().private_key.empty()) return call->Commit(Show(200, endpoint));
+  secrets->front().private_key = subscriptions::NewPrivateKey();
+  absl::StatusOr<std::string> sealed =
+      subscriptions::SealEndpointSecrets(call->api.keys, endpoint.customer, endpoint.id, *secrets);
+  if (!sealed.ok()) return call->Fail(SealFault(sealed.status()));
+  subscriptions::SetEndpointSecrets(
+      call->tx(), endpoint.customer, endpoint.id, *std::move(sealed),
+      call->Then<Endpoint>([call](Endpoint changed) { call->Commit(Show(200, changed)); }));
 }
 
 void Patch(CallPtr call) {
@@ -217,18 +154,29 @@ void Patch(CallPtr call) {
       call, RowLock::kForUpdate, [call, patch = std::move(body.object)](Endpoint endpoint) {
         JsonValue merged = SettingsToJson(endpoint.settings);
         FieldFaults faults;
-        FindUnknownMembers(patch, merged, {"/headers"}, "", &faults);
-        MergePatch(merged, patch);
+        FindUnavailable(patch, &faults);
+        FindUnknownMembers(patch, merged, OpenPointers(), "", &faults);
+        PatchSettings(merged, patch);
         EndpointSettings settings;
         settings.enabled = endpoint.settings.enabled;
-        for (auto& fault : ReadSettings(merged, *call->api.rules, &settings))
+        settings.pause = endpoint.settings.pause;
+        GivenSecrets given;
+        EndpointSeals seals;
+        for (auto& fault : ReadSettings(merged, *call->api.rules, &settings, &given)) {
           faults.push_back(fault);
+        }
+        for (auto& fault : SealSettings(call->api.keys, endpoint.customer, endpoint.id, settings,
+                                        given, &endpoint, &seals)) {
+          faults.push_back(fault);
+        }
         KeepFirstFaults(&faults);
         if (!faults.empty()) return call->Fail(faults);
-        if (settings == endpoint.settings) return call->Commit(Show(200, endpoint));
+        if (settings == endpoint.settings && !given.auth && !given.tls_key) {
+          return call->Commit(Show(200, endpoint));
+        }
         subscriptions::UpdateEndpoint(
-            call->tx(), endpoint.customer, endpoint.id, settings, {},
-            call->Then<Endpoint>([call](Endpoint changed) { call->Commit(Show(200, changed)); }));
+            call->tx(), endpoint.customer, endpoint.id, settings, seals,
+            call->Then<Endpoint>([call](Endpoint changed) { ShowWithKeyPair(call, changed); }));
       });
 }
 
@@ -254,16 +202,19 @@ void RotateSecret(CallPtr call) {
     absl::StatusOr<std::vector<EndpointSecret>> secrets = subscriptions::OpenEndpointSecrets(
         keys, endpoint.customer, endpoint.id, endpoint.secrets_sealed);
     if (!secrets.ok()) return call->Fail(SealFault(secrets.status()));
-    const std::string fresh = NewSecret();
-    const std::vector<EndpointSecret> rotated = subscriptions::RotateSecrets(
-        *std::move(secrets), fresh, call->api.clock.Wall(), std::chrono::seconds(overlap));
+    const EndpointSecret fresh = NewSecret(call->api.clock);
+    absl::StatusOr<JsonValue> shown = SecretToJson(fresh);
+    if (!shown.ok()) return call->Fail(SealFault(shown.status()));
+    std::vector<EndpointSecret> rotated = subscriptions::RotateSecrets(
+        *std::move(secrets), fresh.secret, call->api.clock.Wall(), std::chrono::seconds(overlap));
+    rotated.front().private_key = fresh.private_key;
     absl::StatusOr<std::string> sealed =
         subscriptions::SealEndpointSecrets(keys, endpoint.customer, endpoint.id, rotated);
     if (!sealed.ok()) return call->Fail(SealFault(sealed.status()));
     subscriptions::SetEndpointSecrets(
         call->tx(), endpoint.customer, endpoint.id, *std::move(sealed),
-        call->Then<Endpoint>([call, fresh](Endpoint changed) {
-          call->Commit(Show(200, JsonValue::MakeObject({{"secret", fresh}}), changed.generation));
+        call->Then<Endpoint>([call, shown = *std::move(shown)](Endpoint changed) {
+          call->Commit(Show(200, shown, changed.generation));
         }));
   });
 }
@@ -295,7 +246,7 @@ void AddEndpointRoutes(const ApiParts& parts, Router* router) {
                .handler = Handle(parts, Get),
                .operation_id = "getEndpoint",
                .summary = "Get an endpoint",
-               .response_schema = "Endpoint"});
+               .response_schema = "EndpointDetails"});
   router->Add({.method = HttpMethod::kPatch,
                .path = "/v1/endpoints/{endpoint}",
                .scope = RequiredScope::kCustomer,

@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "api/internal/endpoint_schema.h"
 #include "api/internal/schemas.h"
 #include "core/base/check.h"
 #include "core/json/json.h"
@@ -87,6 +88,7 @@ JsonValue Operation(const Route& route, const JsonValue& schemas) {
 std::string OpenApiDocument(absl::Span<const Route> routes) {
   absl::StatusOr<JsonValue> schemas = JsonValue::Parse(SchemasJson());
   POSTRIDER_CHECK(schemas.ok());
+  AddEndpointSchemas(&*schemas);
   JsonValue paths = JsonValue::MakeObject();
   for (const Route& route : routes) {
     if (paths.Find(route.path) == nullptr) paths.Set(route.path, JsonValue::MakeObject());

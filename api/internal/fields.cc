@@ -85,6 +85,34 @@ bool FieldReader::Millis(absl::string_view name, std::chrono::milliseconds* out)
   return true;
 }
 
+bool FieldReader::Bool(absl::string_view name, bool* out) {
+  const JsonValue* value = Take(name);
+  if (value == nullptr) return false;
+  const absl::optional<bool> truth = value->boolean();
+  if (!truth) return WrongKind(name, "true or false");
+  *out = *truth;
+  return true;
+}
+
+bool FieldReader::IntList(absl::string_view name, std::vector<int64_t>* out) {
+  const JsonValue* value = Take(name);
+  if (value == nullptr) return false;
+  if (!value->is_array()) return WrongKind(name, "an array of whole numbers");
+  std::vector<int64_t> numbers;
+  bool clean = true;
+  for (size_t i = 0; i < value->array()->size(); ++i) {
+    const absl::optional<int64_t> number = (*value->array())[i].integer();
+    if (!number) {
+      faults_.push_back({absl::StrCat(PointerTo(name), "/", i), "must be a whole number"});
+      clean = false;
+    } else {
+      numbers.push_back(*number);
+    }
+  }
+  if (clean) *out = std::move(numbers);
+  return clean;
+}
+
 bool FieldReader::StringList(absl::string_view name, std::vector<std::string>* out) {
   const JsonValue* value = Take(name);
   if (value == nullptr) return false;

@@ -28,6 +28,8 @@ class FieldReader {
   bool Int(absl::string_view name, int* out);
   bool Number(absl::string_view name, double* out);
   bool Millis(absl::string_view name, std::chrono::milliseconds* out);
+  bool Bool(absl::string_view name, bool* out);
+  bool IntList(absl::string_view name, std::vector<int64_t>* out);
   bool StringList(absl::string_view name, std::vector<std::string>* out);
   // The same, but an absent one is a fault.
   bool RequiredString(absl::string_view name, std::string* out);
