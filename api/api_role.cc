@@ -35,6 +35,7 @@ void AddAllRoutes(const ApiParts& parts, Router* router) {
   AddEventTypeRoutes(parts, router);
   AddEndpointRoutes(parts, router);
   AddEndpointVerbRoutes(parts, router);
+  AddEndpointReportRoutes(parts, router);
   AddSubscriptionRoutes(parts, router);
   AddDeadLetterRoutes(parts, router);
   AddEventRoutes(parts, router);

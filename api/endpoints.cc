@@ -7,6 +7,7 @@
 #include "api/internal/call.h"
 #include "api/internal/endpoint_access.h"
 #include "api/internal/endpoint_settings.h"
+#include "api/internal/endpoint_status_json.h"
 #include "api/internal/fields.h"
 #include "api/internal/listing.h"
 #include "api/internal/resources.h"
@@ -14,6 +15,7 @@
 #include "core/base/status_macros.h"
 #include "core/crypto/random.h"
 #include "core/json/json.h"
+#include "dlq/reports/report_store.h"
 #include "subscriptions/registry/endpoint.h"
 #include "subscriptions/registry/endpoint_secrets.h"
 #include "subscriptions/registry/repository.h"
@@ -124,8 +126,13 @@ void Get(CallPtr call) {
     }
     JsonValue document = EndpointToJson(endpoint);
     document.Set("public_keys", std::move(public_keys));
-    document.Set("last_outcome", nullptr);
-    call->Commit(Show(200, document, endpoint.generation));
+    dlq::GetEndpointStatus(
+        call->tx(), endpoint.customer, endpoint.id,
+        call->Then<std::vector<dlq::EndpointStatus>>(
+            [call, endpoint, document = std::move(document)](auto parts) mutable {
+              document.Set("last_outcome", *StatusToJson(endpoint, parts).Find("last_outcome"));
+              call->Commit(Show(200, document, endpoint.generation));
+            }));
   });
 }
 

@@ -18,11 +18,13 @@ namespace postrider::dlq {
 struct IndexerOptions {
   int64_t shards = 1;
   int64_t letters_max = 50'000;  // read and not yet written, per shard
+  int64_t reports_max = 50'000;  // the same of reports, which have a shard of their own
 
   void Register(Options& options);
 };
 
-// The indexer: brings dead letters from their topic into Postgres. Threads: one control thread.
+// The indexer: brings dead letters and reports from their topics into Postgres, in two jobs, so
+// that a flood of reports holds up no letter. Threads: one control thread.
 class IndexerRole {
  public:
   // `database`: how to log in as the indexer. `log`, `clock` and `metrics` outlive it.
@@ -33,6 +35,7 @@ class IndexerRole {
                                                             ConnectionOptions database);
   ~IndexerRole();
 
+  // Of both jobs together.
   JobStatus status() const;
   // Drains and leaves; `done` runs on some thread.
   void Stop(std::function<void()> done);

@@ -21,6 +21,7 @@ GRANT SELECT ON postrider.schema_migrations TO :api, :indexer, :reader;
 GRANT SELECT, INSERT, UPDATE ON postrider.customers, postrider.grants, postrider.event_types,
     postrider.endpoints, postrider.subscriptions, postrider.api_keys TO :api;
 GRANT SELECT, UPDATE ON postrider.dead_letters TO :api;
+GRANT SELECT ON postrider.endpoint_status, postrider.attempts TO :api;
 
 CREATE POLICY api_operator ON postrider.customers TO :api
     USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
@@ -64,10 +65,20 @@ CREATE POLICY api_customer ON postrider.dead_letters TO :api
     USING (customer_id = postrider.current_customer())
     WITH CHECK (customer_id = postrider.current_customer());
 
--- The indexer: stores letters of any customer and how far it has read.
+CREATE POLICY api_customer ON postrider.endpoint_status FOR SELECT TO :api
+    USING (customer_id = postrider.current_customer());
+CREATE POLICY api_customer ON postrider.attempts FOR SELECT TO :api
+    USING (customer_id = postrider.current_customer());
+
+-- The indexer: stores letters, status and attempts of any customer and how far it has read.
 GRANT SELECT, INSERT, UPDATE ON postrider.dead_letters, postrider.indexer_offsets TO :indexer;
 GRANT EXECUTE ON FUNCTION postrider.ensure_letter_days(date, date) TO :indexer;
 CREATE POLICY indexer ON postrider.dead_letters TO :indexer USING (true) WITH CHECK (true);
+GRANT SELECT, INSERT, UPDATE ON postrider.endpoint_status TO :indexer;
+GRANT SELECT, INSERT ON postrider.attempts TO :indexer;
+GRANT EXECUTE ON FUNCTION postrider.keep_attempt_days(integer) TO :indexer;
+CREATE POLICY indexer ON postrider.endpoint_status TO :indexer USING (true) WITH CHECK (true);
+CREATE POLICY indexer ON postrider.attempts TO :indexer USING (true) WITH CHECK (true);
 
 -- The reader: all desired state but keys, for snapshots; writes nothing.
 GRANT SELECT ON postrider.customers, postrider.grants, postrider.event_types, postrider.endpoints,

@@ -8,6 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "dlq/letters/dead_letter_log.h"
+#include "dlq/reports/endpoint_status.h"
+#include "dlq/reports/report_record.h"
 #include "migrations/runner.h"
 #include "tests/dlq/letter_database.h"
 #include "tests/fakes/memory_log.h"
@@ -25,6 +27,7 @@ class IndexerRoleTest : public LetterDatabaseTest {
     prefix_ = absl::StrCat(customer_.ToString(), ".");
     log_.MakeTopic(DeadLetterTopicName(prefix_), kDeadLetterPartitions);
     log_.MakeTopic(prefix_ + "rejected", 1);
+    log_.MakeTopic(ReportTopicName(prefix_), kReportPartitions);
   }
 
   std::unique_ptr<IndexerRole> StartRole() {
@@ -93,6 +96,28 @@ TEST_F(IndexerRoleTest, StoresLettersOfAllPartitionsOnceOverRestarts) {
   EXPECT_EQ(role->status().tasks_failed, 0);
   Stop(*role);
   EXPECT_EQ(metrics_.AddCounter("postrider_dlq_letters_indexed_total", "").value(), 400);
+}
+
+TEST_F(IndexerRoleTest, BringsReportsBesideLetters) {
+  std::unique_ptr<IndexerRole> role = StartRole();
+  ASSERT_NE(role, nullptr);
+  for (int i = 0; i < 50; ++i) {
+    EndpointStatus status;
+    status.customer = NewId<subscriptions::CustomerId>(clock_);
+    status.endpoint = NewId<subscriptions::EndpointId>(clock_);
+    status.observed_at = clock_.Wall();
+    status.reason = prefix_;
+    const AppendRecord append = MakeStatusAppend(prefix_, status);
+    log_.Write({append.topic, append.partition}, append.key, append.value);
+  }
+  Write(NewLetter(customer_));
+  ASSERT_TRUE(Until([this] {
+    return Ask(absl::StrCat("SELECT count(*) FROM postrider.endpoint_status WHERE reason = '",
+                            prefix_, "'")) == "50";
+  }));
+  ASSERT_TRUE(Until([this] { return Stored() == "1"; }));
+  EXPECT_EQ(role->status().shards, 3);
+  Stop(*role);
 }
 
 TEST_F(IndexerRoleTest, AHardStopInTheMiddleLosesAndRepeatsNothing) {

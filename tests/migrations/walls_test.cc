@@ -1,6 +1,7 @@
 // Row-level security, role by role, on the real schema.
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -41,6 +42,18 @@ class WallsTest : public ::testing::Test {
     ASSERT_OK(InsertEndpoint(kCustomerB, kEndpointB));
     ASSERT_OK(indexer_->Script(absl::StrCat(LetterSql(kCustomerA, kEndpointA, "a"), ";",
                                             LetterSql(kCustomerB, kEndpointB, "b"))));
+    ASSERT_OK(indexer_->Script("SELECT postrider.keep_attempt_days(14)"));
+    for (const auto& [customer, endpoint] :
+         {std::pair(kCustomerA, kEndpointA), std::pair(kCustomerB, kEndpointB)}) {
+      ASSERT_OK(indexer_->Script(absl::StrCat(
+          "INSERT INTO postrider.endpoint_status (endpoint_id, part, customer_id, observed_at, "
+          "state) VALUES ('",
+          endpoint, "', 0, '", customer, "', now(), 'healthy');",
+          "INSERT INTO postrider.attempts (day, id, customer_id, endpoint_id, message_id, "
+          "messages, attempt, started_at, duration_ms, outcome, status, response, tenants) VALUES "
+          "(current_date, gen_random_uuid(), '",
+          customer, "', '", endpoint, "', 'msg_x', 1, 1, now(), 5, 'gone', 410, '', '{t1}')")));
+    }
     ASSERT_OK(Nobody());
   }
 
@@ -90,8 +103,8 @@ class WallsTest : public ::testing::Test {
   std::unique_ptr<BlockingSession> reader_;
 };
 
-constexpr const char* kTables[] = {"customers",     "grants",   "endpoints",
-                                   "subscriptions", "api_keys", "dead_letters"};
+constexpr const char* kTables[] = {"customers", "grants",       "endpoints",       "subscriptions",
+                                   "api_keys",  "dead_letters", "endpoint_status", "attempts"};
 
 TEST_F(WallsTest, WithoutASettingOrWithAnEmptyOneTheApiIsNobody) {
   for (const char* setting :
@@ -114,6 +127,10 @@ TEST_F(WallsTest, ACustomerSeesAndChangesItsOwnRowsOnly) {
   EXPECT_EQ(Count(*api_, "grants"), "1");
   EXPECT_EQ(Count(*api_, "endpoints"), "1");
   EXPECT_EQ(Count(*api_, "dead_letters"), "1");
+  EXPECT_EQ(Count(*api_, "endpoint_status"), "1");
+  EXPECT_EQ(Count(*api_, "attempts"), "1");
+  EXPECT_EQ(Touched("UPDATE postrider.endpoint_status SET state = 'paused'"), "42501");
+  EXPECT_EQ(Touched("UPDATE postrider.attempts SET status = 200"), "42501");
   EXPECT_EQ(Count(*api_, "api_keys"), "0") << "keys are the operator's";
   EXPECT_EQ(Touched("UPDATE postrider.endpoints SET description = 'mine'"), "1");
   EXPECT_EQ(
@@ -216,6 +233,30 @@ TEST_F(WallsTest, LettersGetAPartitionPerDay) {
   EXPECT_EQ(where.text(0, 0), "t");
   ASSERT_OK(As("postrider.customer_id", kCustomerB));
   EXPECT_EQ(Count(*api_, "dead_letters"), "1");
+}
+
+TEST_F(WallsTest, AttemptsHaveAPartitionPerDayUntilTheyAreOld) {
+  ASSERT_OK_AND_ASSIGN(auto owner, BlockingSession::Open(database_->options().url));
+  ASSERT_OK(
+      owner->Script("CREATE TABLE postrider.attempts_20200101 PARTITION OF postrider.attempts "
+                    "FOR VALUES FROM ('2020-01-01') TO ('2020-01-02')"));
+  const auto keep = [&](int days) {
+    auto result = indexer_->Query(absl::StrCat("SELECT postrider.keep_attempt_days(", days, ")"));
+    EXPECT_OK(result);
+    return result.ok() ? std::string(result->text(0, 0)) : "";
+  };
+  EXPECT_EQ(keep(14), "1") << "the old one is dropped";
+  EXPECT_EQ(keep(14), "0");
+  EXPECT_EQ(keep(3), "11") << "those of fourteen to four days ago";
+  EXPECT_EQ(keep(4), "1");
+  EXPECT_EQ(Count(*indexer_, "attempts"), "2");
+  EXPECT_EQ(Touched("SELECT postrider.keep_attempt_days(1)"), "42501");
+  ASSERT_OK_AND_ASSIGN(
+      const QueryResult walls,
+      owner->Query(
+          "SELECT count(*) FROM pg_class WHERE relname ~ '^attempts_2' AND relkind = 'r' AND NOT "
+          "(relrowsecurity AND relforcerowsecurity)"));
+  EXPECT_EQ(walls.text(0, 0), "0");
 }
 
 TEST_F(WallsTest, EachChangeRaisesTheGenerationAndNamesItsTransaction) {
