@@ -59,7 +59,8 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
                                      "Bytes of the records of those messages.")),
       results_passed_on(metrics.AddCounter(
           "postrider_delivery_results_passed_on_total",
-          "Outcomes of requests whose key group had moved, passed on to its new owner.")) {
+          "Outcomes of requests whose key group had moved, passed on to its new owner.")),
+      reports(metrics) {
   for (int i = 0; i < kOutcomeKinds; ++i) {
     outcomes[static_cast<size_t>(i)] =
         &metrics.AddCounter("postrider_delivery_attempts_total", "Attempts by outcome.",

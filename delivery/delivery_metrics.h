@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/base/metrics.h"
+#include "delivery/endpoint_reporting.h"
 #include "delivery/outcome.h"
 #include "dlq/letters/dead_letter_record.h"
 #include "dlq/reports/report_record.h"
@@ -55,6 +56,7 @@ struct DeliveryMetrics {
   Gauge& backlog_messages;
   Gauge& backlog_bytes;
   Counter& results_passed_on;
+  ReportingMetrics reports;
 };
 
 }  // namespace postrider::delivery

@@ -29,7 +29,12 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
       sink_(std::move(sink)),
       keys_(keys),
       metrics_(metrics),
-      random_(seed) {}
+      random_(seed) {
+  if (options_.reports) {
+    reporting_ = std::make_unique<EndpointReporting>(*options_.reports, options_.topic_prefix,
+                                                     metrics_.reports, random_);
+  }
+}
 
 // Outside of a turn of the loop: what is still in flight (a stop that waited no longer) ends here,
 // and its functions are gone.

@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/compression/compressor.h"
@@ -20,6 +21,7 @@
 #include "core/stream/record.h"
 #include "delivery/backlog_room.h"
 #include "delivery/delivery_metrics.h"
+#include "delivery/endpoint_reporting.h"
 #include "delivery/fair_queue.h"
 #include "delivery/flight_result.h"
 #include "delivery/named_lines.h"
@@ -53,6 +55,8 @@ struct DeliveryOptions {
   Duration late_wait = std::chrono::milliseconds(100);
   // An endpoint that had no message for so long is forgotten, its window too.
   Duration forget_after = std::chrono::minutes(10);
+  // None: nothing is told of endpoints and attempts.
+  absl::optional<EndpointReportingOptions> reports;
   // With a snapshot that was confirmed longer ago nothing is sent.
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };
@@ -99,6 +103,7 @@ class DeliveryProgram final : public ShardProgram {
   Compressor& compressor() { return compressor_; }
   DeliveryMetrics& metrics() { return metrics_; }
   Random& random() { return random_; }
+  EndpointReporting* reporting() { return reporting_.get(); }  // null: DeliveryOptions::reports
   // Puts an endpoint in line; the function sees to it that it stands there once.
   void Enqueue(EndpointFunction* function, const EndpointState& state);
   // The same for one whose host has all the requests that it may have waiting: it comes into the
@@ -157,6 +162,7 @@ class DeliveryProgram final : public ShardProgram {
   const KeyRing& keys_;
   DeliveryMetrics& metrics_;
   Random random_;
+  std::unique_ptr<EndpointReporting> reporting_;
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;
   bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;

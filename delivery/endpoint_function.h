@@ -26,6 +26,7 @@
 #include "delivery/backlog_room.h"
 #include "delivery/batch.h"
 #include "delivery/delivery_metrics.h"
+#include "delivery/endpoint_reporting.h"
 #include "delivery/endpoint_state.h"
 #include "delivery/flight_result.h"
 #include "delivery/outcome.h"
@@ -57,7 +58,7 @@ struct MovedFlight;
 //
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
 // endpoint_sending.cc, endpoint_ordering.cc, endpoint_settling.cc, endpoint_parking.cc,
-// endpoint_moving.cc and endpoint_handover.cc.
+// endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -190,6 +191,11 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool EndedAhead(uint64_t order, const IdBytes& digest);
   void Emit(Output output);
   void DrainOutputs();
+
+  // endpoint_observed.cc
+  AttemptFacts FactsOf(const HttpRequest& request, const Batch& batch) const;
+  void TellAttempt(const EndpointState& state, const Batch& batch, AttemptFacts facts,
+                   const HttpResult& result, const Outcome& outcome);
 
   // endpoint_parking.cc
   bool Park(EndpointState& state, Message& message, ParkReason reason);

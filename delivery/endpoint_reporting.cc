@@ -14,21 +14,25 @@ void EndpointReportingOptions::Register(Options& options) {
               "are.");
 }
 
+ReportingMetrics::ReportingMetrics(Metrics& metrics)
+    : statuses(metrics.AddCounter("postrider_delivery_reports_total",
+                                  "Reports to the topic of reports, by kind",
+                                  {{"kind", "status"}})),
+      attempts(metrics.AddCounter("postrider_delivery_reports_total",
+                                  "Reports to the topic of reports, by kind",
+                                  {{"kind", "attempt"}})),
+      attempts_dropped(metrics.AddCounter("postrider_delivery_attempts_dropped_total",
+                                          "Attempts that were not reported for want of room")),
+      failures(metrics.AddCounter("postrider_delivery_report_failures_total",
+                                  "Reports that the log did not take")) {}
+
 EndpointReporting::EndpointReporting(const EndpointReportingOptions& options,
-                                     std::string topic_prefix, Metrics& metrics, Random& random)
+                                     std::string topic_prefix, ReportingMetrics& metrics,
+                                     Random& random)
     : options_(options),
       topic_prefix_(std::move(topic_prefix)),
-      random_(random),
-      statuses_(metrics.AddCounter("postrider_delivery_reports_total",
-                                   "Reports to the topic of reports, by kind",
-                                   {{"kind", "status"}})),
-      attempts_(metrics.AddCounter("postrider_delivery_reports_total",
-                                   "Reports to the topic of reports, by kind",
-                                   {{"kind", "attempt"}})),
-      attempts_dropped_(metrics.AddCounter("postrider_delivery_attempts_dropped_total",
-                                           "Attempts that were not reported for want of room")),
-      failures_(metrics.AddCounter("postrider_delivery_report_failures_total",
-                                   "Reports that the log did not take")) {}
+      metrics_(metrics),
+      random_(random) {}
 
 MonotonicTime EndpointReporting::TellAt(const Told& told, dlq::EndpointHealthState state,
                                         absl::string_view reason,
@@ -43,7 +47,7 @@ MonotonicTime EndpointReporting::TellAt(const Told& told, dlq::EndpointHealthSta
 bool EndpointReporting::TellStatus(TaskContext& ctx, const dlq::EndpointStatus& status,
                                    Told* told) {
   if (!ctx.Emit(dlq::MakeStatusAppend(topic_prefix_, status), CountFailure())) return false;
-  statuses_.Increment();
+  metrics_.statuses.Increment();
   told->at = ctx.clock().Now();
   told->state = status.state;
   told->reason = status.reason;
@@ -59,14 +63,14 @@ bool EndpointReporting::WantsAttempt(Success success) {
 
 void EndpointReporting::TellAttempt(TaskContext& ctx, const dlq::AttemptReport& report) {
   if (ctx.Emit(dlq::MakeAttemptAppend(topic_prefix_, report), CountFailure())) {
-    attempts_.Increment();
+    metrics_.attempts.Increment();
   } else {
-    attempts_dropped_.Increment();
+    metrics_.attempts_dropped.Increment();
   }
 }
 
 LogProducer::AppendDone EndpointReporting::CountFailure() {
-  return [&failures = failures_](absl::StatusOr<int64_t> appended) {
+  return [&failures = metrics_.failures](absl::StatusOr<int64_t> appended) {
     if (!appended.ok()) failures.Increment();
   };
 }

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
@@ -13,6 +14,7 @@
 #include "core/stream/function.h"
 #include "dlq/reports/attempt_report.h"
 #include "dlq/reports/endpoint_status.h"
+#include "subscriptions/registry/ids.h"
 
 namespace postrider::delivery {
 
@@ -26,6 +28,24 @@ struct EndpointReportingOptions {
   void Register(Options& options);
 };
 
+struct ReportingMetrics {
+  explicit ReportingMetrics(Metrics& metrics);
+
+  Counter& statuses;
+  Counter& attempts;
+  Counter& attempts_dropped;
+  Counter& failures;
+};
+
+// What an attempt's report needs of the request, noted when it is made: what was sent is not kept
+// until the answer is there.
+struct AttemptFacts {
+  subscriptions::CustomerId customer;
+  std::string webhook_id;
+  std::vector<std::string> tenants;  // each once, at most one more than a report may name
+  WallTime started_at;
+};
+
 // Tells the topic of reports what is observed of endpoints and what became of attempts. It never
 // slows delivery: what the shard's producer has no room for is dropped and counted (an attempt), or
 // told later (a status). Nothing waits for an acknowledgement, and one that fails is counted.
@@ -35,7 +55,7 @@ class EndpointReporting {
  public:
   // `metrics` and `random` outlive it.
   EndpointReporting(const EndpointReportingOptions& options, std::string topic_prefix,
-                    Metrics& metrics, Random& random);
+                    ReportingMetrics& metrics, Random& random);
 
   // What was told of an endpoint last; kept beside the endpoint by whoever owns that.
   struct Told {
@@ -61,11 +81,8 @@ class EndpointReporting {
 
   const EndpointReportingOptions options_;
   const std::string topic_prefix_;
+  ReportingMetrics& metrics_;
   Random& random_;
-  Counter& statuses_;
-  Counter& attempts_;
-  Counter& attempts_dropped_;
-  Counter& failures_;
 };
 
 }  // namespace postrider::delivery

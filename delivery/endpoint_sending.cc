@@ -331,6 +331,7 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   const uint64_t id = program_.NextFlight();
   const size_t size = batch.messages.size();
   Flight flight;
+  flight.facts = FactsOf(*request, batch);
   // The request is made: what can be read back is not kept beside it.
   for (Message& message : batch.messages) {
     if (message.pending) continue;

@@ -42,6 +42,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   Batch batch = std::move(flight->second.batch);
   // It serves for reading back what is given up.
   BacklogRoom::Hold room = std::move(flight->second.room);
+  AttemptFacts facts = std::move(flight->second.facts);
   state.flights.erase(flight);
   --flights_;
   if (state.order != nullptr) state.order->Unblock(batch);
@@ -62,6 +63,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   context.now = ctx_->clock().Wall();
   context.horizon = state.retry.horizon;
   const Outcome outcome = Classify(result, context);
+  TellAttempt(state, batch, std::move(facts), result, outcome);
   std::swap(state.granted, room);
   Settle(state, std::move(batch), outcome);
   std::swap(state.granted, room);

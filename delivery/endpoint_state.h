@@ -18,6 +18,7 @@
 #include "delivery/backlog_state.h"
 #include "delivery/batch.h"
 #include "delivery/endpoint_order.h"
+#include "delivery/endpoint_reporting.h"
 #include "delivery/prepared_endpoint.h"
 #include "delivery/retry_policy.h"
 #include "delivery/window.h"
@@ -34,6 +35,7 @@ struct Flight {
   absl::optional<MonotonicTime> on_wire;
   Duration timeout{};
   BacklogRoom::Hold room;  // for those of its messages that are parked
+  AttemptFacts facts;      // for its report
 };
 
 // One endpoint in its key group's memory.

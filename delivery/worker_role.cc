@@ -78,6 +78,7 @@ void WorkerOptions::Register(Options& options) {
   options.AddBytes("state.backlog_bytes_max", &backlog_bytes_max, 64 << 20, int64_t{1} << 50,
                    "What the backlog of a pool takes on disk at most, an equal share for each key "
                    "group.");
+  reports.Register(options);
 }
 
 absl::StatusOr<MemoryBudget> WorkerOptions::Memory() const {
@@ -222,6 +223,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.waiting_bytes_max = static_cast<size_t>(budget.waiting);
   delivery.snapshot_age_max = snapshot_age_max;
   delivery.requests_max = static_cast<size_t>(options.requests_max);
+  delivery.reports = options.reports;
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);
   sink_options.host_waiting_max = std::max<size_t>(sink_options.in_flight_max / 8, 1);

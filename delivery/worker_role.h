@@ -21,6 +21,7 @@
 #include "core/stream/log.h"
 #include "core/stream/record.h"
 #include "core/stream/state_store.h"
+#include "delivery/endpoint_reporting.h"
 #include "delivery/memory_budget.h"
 #include "subscriptions/registry/snapshot.h"
 
@@ -44,6 +45,7 @@ struct WorkerOptions {
   std::string state_store = "rocksdb";  // or "heap": of the backlog
   std::string state_directory;          // empty: below the process's data directory
   int64_t backlog_bytes_max = int64_t{64} << 30;
+  EndpointReportingOptions reports;
   // Of the pool's topics; no option: the control topic says it, and key_groups with it.
   uint64_t generation = 1;
 

@@ -25,7 +25,8 @@ class EndpointReportingTest : public ::testing::Test {
   }
   MonotonicTime now() const { return ctx_.clock().Now(); }
 
-  Metrics metrics_;
+  Metrics registry_;
+  ReportingMetrics metrics_{registry_};
   Random random_{1};
   FakeTaskContext ctx_;
 };
@@ -56,12 +57,12 @@ TEST_F(EndpointReportingTest, WithoutRoomAStatusIsToldLaterAndAnAttemptIsDropped
   EXPECT_FALSE(reporting.TellStatus(ctx_, dlq::EndpointStatus(), &told));
   EXPECT_FALSE(told.at.has_value());
   reporting.TellAttempt(ctx_, dlq::AttemptReport());
-  EXPECT_EQ(metrics_.AddCounter("postrider_delivery_attempts_dropped_total", "").value(), 1);
+  EXPECT_EQ(metrics_.attempts_dropped.value(), 1);
   ctx_.set_emit_room(100);
   EXPECT_TRUE(reporting.TellStatus(ctx_, dlq::EndpointStatus(), &told));
   reporting.TellAttempt(ctx_, dlq::AttemptReport());
   EXPECT_THAT(ctx_.emitted(), SizeIs(2));
-  EXPECT_EQ(metrics_.AddCounter("postrider_delivery_attempts_dropped_total", "").value(), 1);
+  EXPECT_EQ(metrics_.attempts_dropped.value(), 1);
 }
 
 TEST_F(EndpointReportingTest, TellsAllFailuresAndASampleOfSuccesses) {
@@ -86,7 +87,7 @@ TEST_F(EndpointReportingTest, WhatTheLogDoesNotTakeIsCountedAndFailsNothing) {
   EndpointReporting reporting = Make();
   reporting.TellAttempt(ctx_, dlq::AttemptReport());
   ctx_.Answer(0, absl::UnavailableError("gone"));
-  EXPECT_EQ(metrics_.AddCounter("postrider_delivery_report_failures_total", "").value(), 1);
+  EXPECT_EQ(metrics_.failures.value(), 1);
 }
 
 }  // namespace

@@ -1,0 +1,94 @@
+// What the worker tells of endpoints and attempts.
+#include <string>
+#include <vector>
+
+#include "dlq/reports/attempt_report.h"
+#include "dlq/reports/report_record.h"
+#include "gmock/gmock.h"
+#include "tests/delivery/delivery_fixture.h"
+
+namespace postrider::delivery {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+class EndpointObservedTest : public DeliveryFixture {
+ protected:
+  void Begin(int64_t success_sample = 1) {
+    options_.reports.emplace();
+    options_.reports->success_sample = success_sample;
+    MakeProgram();
+    settings_.mode = subscriptions::EndpointMode::kStreaming;
+    Publish();
+    Start();
+  }
+  std::vector<dlq::AttemptReport> Attempts() {
+    std::vector<dlq::AttemptReport> attempts;
+    for (const auto& emitted : ctx().emitted()) {
+      if (dlq::ReportKindOf(emitted.record.value) != dlq::ReportKind::kAttempt) continue;
+      EXPECT_EQ(emitted.record.topic, "postrider.reports");
+      attempts.push_back(*dlq::DecodeAttemptReport(emitted.record.value));
+    }
+    return attempts;
+  }
+};
+
+TEST_F(EndpointObservedTest, TellsAnAttemptWithWhatTheReceiverSaid) {
+  Begin();
+  Deliver(1, 1);
+  SendAll();
+  HttpResult result;
+  result.status = 500;
+  result.request_sent = true;
+  result.body_excerpt = std::string(3000, 'x');
+  result.timings.total = std::chrono::milliseconds(15);
+  sink_->Answer(0, result);
+  ASSERT_THAT(Attempts(), SizeIs(1));
+  const dlq::AttemptReport attempt = Attempts()[0];
+  EXPECT_EQ(attempt.customer, customer_);
+  EXPECT_EQ(attempt.endpoint, endpoint_);
+  EXPECT_EQ(attempt.message_id, sink_->at(0).Header("webhook-id"));
+  EXPECT_EQ(attempt.messages, 1u);
+  EXPECT_EQ(attempt.attempt, 1u);
+  EXPECT_EQ(attempt.started_at, WallTimeFromMillis(1'900'000'000'000));
+  EXPECT_EQ(attempt.duration_ms, 15u);
+  EXPECT_EQ(attempt.outcome, "other_status");
+  EXPECT_EQ(attempt.status, 500u);
+  EXPECT_EQ(attempt.response, std::string(2048, 'x'));
+  EXPECT_THAT(attempt.tenants, ElementsAre("t1"));
+}
+
+TEST_F(EndpointObservedTest, TellsNoSuccessWhereNoneIsWantedAndAllFailures) {
+  Begin(0);
+  Deliver(1, 2);
+  SendAll();
+  HttpResult good;
+  good.status = 200;
+  good.request_sent = true;
+  sink_->Answer(0, good);
+  EXPECT_THAT(Attempts(), IsEmpty());
+  HttpResult bad;
+  bad.failure = HttpFailure::kConnect;
+  sink_->Answer(1, bad);
+  ASSERT_THAT(Attempts(), SizeIs(1));
+  EXPECT_EQ(Attempts()[0].outcome, "connect");
+  EXPECT_EQ(Attempts()[0].status, 0u);
+}
+
+TEST_F(EndpointObservedTest, WithoutRoomDeliveryGoesOn) {
+  Begin();
+  Deliver(1, 1);
+  SendAll();
+  ctx().set_emit_room(0);
+  HttpResult good;
+  good.status = 200;
+  good.request_sent = true;
+  sink_->Answer(0, good);
+  EXPECT_TRUE(ctx().IsCompleted(0));
+  EXPECT_EQ(metrics_.reports.attempts_dropped.value(), 1);
+}
+
+}  // namespace
+}  // namespace postrider::delivery
