@@ -1,6 +1,7 @@
 #include "loadtest/behaviour.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -34,6 +35,10 @@ absl::optional<Behaviour> ParseBehaviour(absl::string_view word, absl::string_vi
   }
   if (word == "flaky" && number <= 100) {
     behaviour.failing_percent = number;
+    return behaviour;
+  }
+  if (word == "limit" && number > 0) {
+    behaviour.requests_per_second = number;
     return behaviour;
   }
   return absl::nullopt;
@@ -77,6 +82,20 @@ Behaviour Behaviours::For(absl::string_view path) const {
     if (behaviour) return *behaviour;
   }
   return Behaviour();
+}
+
+int RequestRates::Answer(const std::string& path, int requests_per_second, int64_t now_ms) {
+  constexpr int kBreaksAt = 3;
+  Rate& rate = rates_[path];
+  if (now_ms < rate.broken_until_ms) return 503;
+  if (std::exchange(rate.second, now_ms / 1000) != now_ms / 1000) rate.requests = 0;
+  rate.requests += 1;
+  if (rate.requests > kBreaksAt * requests_per_second) {
+    rate.broken_until_ms = now_ms + kBrokenMs;
+    ++breakdowns_;
+    return 503;
+  }
+  return rate.requests > requests_per_second ? 429 : 200;
 }
 
 absl::optional<uint32_t> EndpointOfPath(absl::string_view path) {

@@ -158,6 +158,7 @@ class Receiver::Server {
   std::vector<std::string> secrets_;  // by endpoint; empty: not registered
   FileVersion state_version_;
   Behaviours behaviours_;
+  RequestRates rates_;
   FileVersion rules_version_;
   EnvelopeReader envelopes_;
   std::unique_ptr<LedgerWriter<ReceivedRecord>> ledger_;
@@ -358,6 +359,11 @@ bool Receiver::Server::Serve(Connection* connection) {
         random_.Below(100) < static_cast<uint64_t>(behaviour.failing_percent)) {
       behaviour.status = 500;
     }
+    if (behaviour.requests_per_second > 0) {
+      behaviour.status =
+          rates_.Answer(std::string(request.target), behaviour.requests_per_second, SteadyMs());
+      counts_.breakdowns = rates_.breakdowns();
+    }
     const bool answers = behaviour.kind == Behaviour::Kind::kAnswer;
     Take(*connection, request, answers && behaviour.status / 100 == 2);
     const bool keep_alive = request.keep_alive;
@@ -515,9 +521,9 @@ std::string Receiver::Server::Summary() const {
       c.envelopes_bad, R"(,"foreign":)", c.foreign, R"(,"malformed":)", c.malformed,
       R"(,"retries":)", c.retries, R"(,"connections":)", c.connections, R"(,"connections_open":)",
       c.connections_open, R"(,"addresses":)", c.addresses, R"(,"endpoints":)", c.endpoints,
-      R"(,"batch_max":)", c.batch_max, R"(,"p50_ms":)", latency_.QuantileMs(0.5), R"(,"p90_ms":)",
-      latency_.QuantileMs(0.9), R"(,"p99_ms":)", latency_.QuantileMs(0.99), R"(,"max_ms":)",
-      latency_.QuantileMs(1), "}");
+      R"(,"breakdowns":)", c.breakdowns, R"(,"batch_max":)", c.batch_max, R"(,"p50_ms":)",
+      latency_.QuantileMs(0.5), R"(,"p90_ms":)", latency_.QuantileMs(0.9), R"(,"p99_ms":)",
+      latency_.QuantileMs(0.99), R"(,"max_ms":)", latency_.QuantileMs(1), "}");
 }
 
 absl::StatusOr<std::unique_ptr<Receiver>> Receiver::Create(const Plan& plan,

@@ -41,9 +41,10 @@ class Receiver {
     uint64_t retries = 0;      // requests with an attempt above 1
     uint64_t connections = 0;  // accepted ones
     uint64_t connections_open = 0;
-    uint64_t addresses = 0;  // distinct local ones that a request came to
-    uint64_t endpoints = 0;  // distinct ones that got an accepted message
-    uint64_t batch_max = 0;  // messages in a request
+    uint64_t addresses = 0;   // distinct local ones that a request came to
+    uint64_t endpoints = 0;   // distinct ones that got an accepted message
+    uint64_t batch_max = 0;   // messages in a request
+    uint64_t breakdowns = 0;  // of endpoints whose answers have a limit
   };
 
   static absl::StatusOr<std::unique_ptr<Receiver>> Create(const Plan& plan,

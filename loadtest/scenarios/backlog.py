@@ -39,6 +39,10 @@ class Backlog:
                   addresses=3 * large, fan_out=min(FAN_OUT, large), tenant_prefix="dead",
                   mode="batch", wait_max_ms=1000, **RETRIES)
         self.fan_out = dead.expectation["fan_out"]
+        self.begin_roles()
+
+    def begin_roles(self):
+        stage, dead = self.stage, self.dead
         stage.run_tool("topics", "--plan", stage.path("plan.json"), "--brokers", stage.brokers)
         stage.start("api").wait_ready()
         stage.register()

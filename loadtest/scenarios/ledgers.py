@@ -39,19 +39,32 @@ def first_arrivals(paths):
     return first
 
 
-def latencies(produced, received, from_s, to_s):
+def first_arrivals_of(paths, wanted):
+    """{(event, endpoint): (us, whether in a batch)} of the accepted for the endpoints `wanted`."""
+    first = {}
+    for r in accepted(paths):
+        if not wanted(r[3]):
+            continue
+        key = (r[0], r[3])
+        if key not in first or r[1] < first[key][0]:
+            first[key] = (r[1], r[6] & BATCH)
+    return first
+
+
+def latencies_of(produced, first, from_s, to_s):
     """(streaming, batch): ms from sent to first arrival, sorted, of the messages whose event was
     sent between the two times."""
     sent = {r[0]: r[1] for r in read(produced, PRODUCED) if from_s * 1e6 <= r[1] <= to_s * 1e6}
-    first = {}
-    for r in accepted(received):
-        if r[0] in sent:
-            key = (r[0], r[3])
-            if key not in first or r[1] < first[key][0]:
-                first[key] = (r[1], r[6] & BATCH)
-    streaming = sorted((us - sent[n]) / 1000 for (n, _), (us, batch) in first.items() if not batch)
-    batches = sorted((us - sent[n]) / 1000 for (n, _), (us, batch) in first.items() if batch)
-    return streaming, batches
+    streaming, batches = [], []
+    for (number, _), (us, batch) in first.items():
+        if number in sent:
+            (batches if batch else streaming).append((us - sent[number]) / 1000)
+    return sorted(streaming), sorted(batches)
+
+
+def latencies(produced, received, from_s, to_s):
+    """latencies_of() all that was received."""
+    return latencies_of(produced, first_arrivals_of(received, lambda _: True), from_s, to_s)
 
 
 def quantile(values, fraction):

@@ -161,6 +161,11 @@ class Role:
             self.cpu = self.cpu_before + stat[0]
             self.rss = max(self.rss, stat[1])
 
+    def resident_mb(self):
+        """Its memory now; 0 when it does not run."""
+        stat = stat_of(self.process.pid) if self.process is not None else None
+        return stat[1] if stat is not None else 0.0
+
     def _ended(self):
         self.cpu_before = self.cpu
         self.process = None
@@ -548,6 +553,13 @@ class Stage(Load):
                 api.start().wait_ready()
         self.receive()
         self.start_roles(roles)
+
+    def wait_while_running(self, seconds):
+        """Lets it run for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.check_roles()
+            time.sleep(0.1)
 
     def check_roles(self):
         for role in self.roles:

@@ -188,10 +188,28 @@ TEST(BehaviourTest, ReadsPathsAndRules) {
 }
 
 TEST(BehaviourTest, RefusesRulesItDoesNotKnow) {
-  for (const char* rules : {"/e/1", "e/1 500", "/e/1 soon", "/e/1 slow", "/e/1 slow x", "/e/1 99",
-                            "/e/1 hang 3", "/e/1 500 1 2", "/e/1 flaky 101"}) {
+  for (const char* rules :
+       {"/e/1", "e/1 500", "/e/1 soon", "/e/1 slow", "/e/1 slow x", "/e/1 99", "/e/1 hang 3",
+        "/e/1 500 1 2", "/e/1 flaky 101", "/e/1 limit 0", "/e/1 limit"}) {
     EXPECT_FALSE(Behaviours::Parse(rules).ok()) << rules;
   }
+}
+
+TEST(BehaviourTest, BreaksDownFarAboveItsLimit) {
+  ASSERT_EQ(Behaviours::Parse("/e/1 limit 20\n")->For("/e/1").requests_per_second, 20);
+  RequestRates rates;
+  for (int request = 1; request <= 60; ++request) {
+    EXPECT_EQ(rates.Answer("/e/1", 20, 5'000 + request), request <= 20 ? 200 : 429) << request;
+  }
+  EXPECT_EQ(rates.Answer("/e/2", 20, 5'500), 200) << "each has its own";
+  EXPECT_EQ(rates.Answer("/e/1", 20, 6'000), 200) << "another second";
+  for (int request = 2; request <= 60; ++request) rates.Answer("/e/1", 20, 6'000 + request);
+  EXPECT_EQ(rates.breakdowns(), 0U);
+  EXPECT_EQ(rates.Answer("/e/1", 20, 6'100), 503);
+  EXPECT_EQ(rates.breakdowns(), 1U);
+  EXPECT_EQ(rates.Answer("/e/1", 20, 6'099 + RequestRates::kBrokenMs), 503);
+  EXPECT_EQ(rates.Answer("/e/1", 20, 6'100 + RequestRates::kBrokenMs), 200);
+  EXPECT_EQ(rates.breakdowns(), 1U);
 }
 
 TEST(BehaviourTest, FindsTheEndpointInAPath) {

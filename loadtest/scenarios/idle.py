@@ -1,0 +1,49 @@
+"""10,000 endpoints that have nothing to do: what they cost beside a worker that knows none."""
+import time
+
+import stage as stages
+
+SETTLE_SECONDS = 5
+IDLE_SECONDS = 30
+RSS_MOST_MB = 100
+CPU_MOST_PERCENT = 3
+
+
+def rest(stage):
+    """CPU percent of a core by role, while nothing happens, and the memory then."""
+    stage.wait_while_running(SETTLE_SECONDS)
+    begin = time.monotonic()
+    stage.measure_from()
+    stage.wait_while_running(IDLE_SECONDS)
+    used = stage.measure_to()
+    seconds = time.monotonic() - begin
+    worker = next(role for role in stage.roles if role.role == "worker")
+    return ({role: round(100 * cpu / seconds, 2) for role, cpu in used.items()},
+            worker.resident_mb())
+
+
+def run(stage):
+    rate = stage.args.rate or 2000
+    stage.plan(rate, topics=50, tenants=5000, tenant_skew=0, subscriptions=20000, fan_out=3)
+    stage.run_tool("topics", "--plan", stage.path("plan.json"), "--brokers", stage.brokers)
+    stage.start("api").wait_ready()
+    stage.start_roles(["matcher", "worker", "indexer"])
+    cpu_empty, rss_empty = rest(stage)
+    stage.register()
+    stage.receive()
+    # Each has had something to do, as far as events reach it.
+    stage.generate(rate=rate, events=int(stage.args.seconds or 20) * int(rate))
+    stage.generated(300)
+    stage.drain()
+    cpu_idle, rss_idle = rest(stage)
+    figures = stage.figures
+    figures["cpu_percent_empty"], figures["cpu_percent"] = cpu_empty, cpu_idle
+    figures["rss_empty_mb"], figures["rss_idle_mb"] = round(rss_empty), round(rss_idle)
+    figures["rss_idle_endpoints_mb"] = round(rss_idle - rss_empty)
+    stage.settle(no_repeats=True)
+    stage.check(f"10,000 idle endpoints take less than {RSS_MOST_MB} MB of the worker's",
+                rss_idle - rss_empty < RSS_MOST_MB, f"{rss_idle - rss_empty:.0f} MB", fatal=False)
+    for role, percent in cpu_idle.items():
+        stage.check(f"{role}: at most {CPU_MOST_PERCENT}% of a core", percent <= CPU_MOST_PERCENT,
+                    f"{percent}%", fatal=False)
+    stages.say(f"cpu_percent: {cpu_idle}")

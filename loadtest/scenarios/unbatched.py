@@ -1,0 +1,9 @@
+"""What a request with a single message costs the worker, and where that goes."""
+from cost import measure
+
+EVENTS_PER_SECOND = 1000
+
+
+def run(stage):
+    measure(stage, EVENTS_PER_SECOND, most=45, topics=20, tenants=2000, customers=50,
+            large_customers=20, endpoints=200, subscriptions=400, addresses=100, mode="streaming")
