@@ -296,6 +296,25 @@ class DeliveryTest(SystemTest):
         self.assertEqual((letter["reason"], letter["last_status"]), ("horizon", 429))
         self.assertEqual(len(self.receiver.got(path)), 1)
 
+    def test_attempts_that_failed_are_listed_with_what_the_receiver_said(self):
+        customer, path = self.customer(), self.path()
+        endpoint = customer.endpoint(path, retry={"attempts": 2, "first_delay_ms": 10})
+        self.receiver.answer(path, lambda handler, _: handler.answer(503, (), b"come back later"))
+        self.world.settle()
+        self.publish_one()
+        self.letter_of(customer, endpoint["id"])
+        url = f"/v1/endpoints/{endpoint['id']}/attempts"
+        wait_until("both attempts to be listed", ARRIVE_S,
+                   lambda: len(customer.ok("GET", url)["data"]) == 2)
+        second, first = customer.ok("GET", url)["data"]
+        self.assertEqual((first["attempt"], second["attempt"]), (1, 2))
+        for attempt in (first, second):
+            self.assertEqual(
+                (attempt["outcome"], attempt["status"], attempt["response"], attempt["messages"]),
+                ("temporary_status", 503, "come back later", 1))
+            self.assertEqual(attempt["message_id"],
+                             self.receiver.got(path)[0].headers["webhook-id"])
+
     # --- Hostile receivers -------------------------------------------------------------------
 
     def test_follows_no_redirect(self):
