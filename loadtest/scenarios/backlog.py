@@ -13,6 +13,7 @@ from ledgers import accepted, latencies, quantile
 BEFORE_SECONDS = 30
 SKIP_SECONDS = 5
 FAN_OUT = 10  # of an event for the dead ones
+ORDERED = 0.2  # of the dead ones ask for order
 RETRIES = {"attempts": 50, "first_delay_ms": 5000, "cap_ms": 30000, "horizon_ms": 24 * 3600000}
 HEALTHY = {"topics": 20, "tenants": 500, "customers": 30, "large_customers": 12, "endpoints": 60,
            "subscriptions": 150, "addresses": 50, "mode": "mixed", "tenant_skew": 0.5}
@@ -37,7 +38,7 @@ class Backlog:
         dead.plan(self.dead_rate / FAN_OUT, topics=20, tenants=10 * large, tenant_skew=0,
                   customers=large, large_customers=large, endpoints=3 * large, subscriptions=0,
                   addresses=3 * large, fan_out=min(FAN_OUT, large), tenant_prefix="dead",
-                  mode="batch", wait_max_ms=1000, **RETRIES)
+                  mode="batch", wait_max_ms=1000, ordered=round(ORDERED * 3 * large), **RETRIES)
         self.fan_out = dead.expectation["fan_out"]
         self.begin_roles()
 

@@ -1,6 +1,7 @@
 """One fault after another at seeded times under load: processes killed and stopped, the broker and
 the database restarted, a disk filled, a network cut, savepoints made. Some endpoints fail, so that
-there is backlog all the while; at the end all answer, and every message is accounted for by id.
+there is backlog all the while, and some ask for order; at the end all answer, and every message is
+accounted for by id, its order too.
 Last, when all is quiet, the pool goes back to a savepoint and delivers what came after it again."""
 import random
 import signal
@@ -25,6 +26,7 @@ POOL = "default"
 # Fails, then answers again before its messages are given up.
 RETRIES = {"attempts": 15, "first_delay_ms": 500, "cap_ms": 4000, "horizon_ms": 3600000}
 DISK_MB = 256
+ORDERED = 26  # of the 80 endpoints
 
 
 def median(values):
@@ -54,7 +56,7 @@ class Chaos:
         self.rate = stage.args.rate or 300
         stage.prepare(self.rate, roles=["matcher", "indexer"], topics=20, tenants=500, customers=30,
                       large_customers=12, endpoints=80, subscriptions=300, addresses=60,
-                      mode="mixed", wait_max_ms=500, tenant_skew=0.5, **RETRIES)
+                      mode="mixed", wait_max_ms=500, tenant_skew=0.5, ordered=ORDERED, **RETRIES)
         self.offered = self.rate * stage.expectation["fan_out"]
         self.relay = relay_of(stage.stack)
         if self.relay is not None:
@@ -354,6 +356,8 @@ class Chaos:
             "skipped": self.skipped or None,
             "recovery_s": {kind: f"{median(times):.1f}/{max(times):.1f}"
                            for kind, times in sorted(self.recovery.items())},
+            "ordered": books["ordered"],
+            "reordered": books["reordered"],
             "repeats": books["repeats"],
             "repeats_allowed": traffic + in_flight,
             "allowed_by": {"traffic": traffic, "in_flight": in_flight, "of_all_workers": upper},
@@ -361,6 +365,9 @@ class Chaos:
         })
         stage.check(f"{self.kills_wanted} kills", self.kills() >= self.kills_wanted,
                     f"{self.kills()}")
+        stage.check("messages that have an order", books["ordered"] > 0, f"{books['ordered']}")
+        stage.check("none of them out of order", books["reordered"] == 0,
+                    f"{books['reordered']}, such as {books['reordered_examples'][:3]}")
         stage.check("repeats within what is allowed", books["repeats"] <= traffic + in_flight,
                     f"{books['repeats']} of {traffic + in_flight}", fatal=False)
         stage.check("repeats within what all workers did", books["repeats"] <= upper,
