@@ -300,7 +300,7 @@ class TelemetryTest(SystemTest):
 
 
 class OrderTest(SystemTest):
-    """OPS-07, as far as it is built: without order (the default)."""
+    """OPS-07: without order (the default), and with it."""
 
     def test_OPS_07_a_retry_holds_up_nobody_and_says_when_its_event_was(self):
         world = self.world
@@ -328,6 +328,33 @@ class OrderTest(SystemTest):
         messages = [message for d in world.receiver.got("/hook") for message in d.messages()]
         ordered = sorted({m["timestamp"]: m["data"]["n"] for m in messages}.items())
         self.assertEqual([n for _, n in ordered], [1, 2, 3, 4, 5])
+
+    def test_OPS_07_an_order_by_key_holds_up_that_key_alone(self):
+        world = self.world
+        customer = Customer(world, ["t"])
+        customer.endpoint("/ordered", retry={"first_delay_ms": 3000, "cap_ms": 3000},
+                          order={"kind": "key", "key_pointer": "/key"})
+        failed = []
+
+        def answer(handler, delivery):
+            if delivery.event_ids() == [events[0]["id"]] and len(failed) < 1:
+                failed.append(delivery)
+                return handler.answer(503)
+            return handler.answer(200)
+        world.receiver.answer("/ordered", answer)
+        world.settle()
+        events = [{"type": "order.created", "tenant": "t", "id": self.unique("e"),
+                   "data": {"key": key, "n": n}}
+                  for n, key in enumerate(["k", "k", "other", "k", "other", "k", "k"])]
+        begin = now()
+        world.publish(events)
+        world.wait_ids("/ordered", self.ids(events), ARRIVE_S)
+        got = [(d.at, message["data"]) for d in world.receiver.got("/ordered")
+               if d not in failed for message in d.messages()]
+        self.assertEqual([data["n"] for _, data in got if data["key"] == "k"], [0, 1, 3, 5, 6])
+        others = [(at, data["n"]) for at, data in got if data["key"] == "other"]
+        self.assertEqual([n for _, n in others], [2, 4])
+        self.assertLess(max(at for at, _ in others) - begin, 1.0)
 
 
 class ClockTest(SystemTest):
