@@ -13,6 +13,7 @@
 #include "core/base/clock.h"
 #include "core/base/id.h"
 #include "delivery/backlog_room.h"
+#include "delivery/bisection.h"
 #include "delivery/message.h"
 #include "delivery/outcome.h"
 #include "subscriptions/dispatch/dispatch_record.h"
@@ -73,6 +74,9 @@ struct Batch {
   MonotonicTime first_try;
   Outcome last;
   bool recorded = false;  // the backlog knows its composition and its attempts
+  // Of a piece, as long as that goes on; `first_half`: one of the first two.
+  std::shared_ptr<Bisection> bisection;
+  bool first_half = false;
   // Of one that waits without its members, for want of memory: they stand in its record.
   size_t members_left_out = 0;
   size_t room_left_out = 0;  // what reading them back will take

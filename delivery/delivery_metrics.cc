@@ -60,6 +60,11 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
       results_passed_on(metrics.AddCounter(
           "postrider_delivery_results_passed_on_total",
           "Outcomes of requests whose key group had moved, passed on to its new owner.")),
+      bisections(metrics.AddCounter("postrider_delivery_bisections_total",
+                                    "Batches that were refused and sent again in pieces.")),
+      foreign_acks(metrics.AddCounter(
+          "postrider_delivery_foreign_acks_total",
+          "Ids and places in partial acknowledgements that name no message of the batch.")),
       reports(metrics) {
   for (int i = 0; i < kOutcomeKinds; ++i) {
     outcomes[static_cast<size_t>(i)] =

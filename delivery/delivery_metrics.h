@@ -56,6 +56,8 @@ struct DeliveryMetrics {
   Gauge& backlog_messages;
   Gauge& backlog_bytes;
   Counter& results_passed_on;
+  Counter& bisections;
+  Counter& foreign_acks;
   ReportingMetrics reports;
 };
 

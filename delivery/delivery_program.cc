@@ -9,6 +9,7 @@
 #include "core/http/address_guard.h"
 #include "delivery/endpoint_function.h"
 #include "delivery/outcome.h"
+#include "delivery/partial_ack.h"
 
 namespace postrider::delivery {
 namespace {
@@ -158,7 +159,10 @@ void DeliveryProgram::PassOn(const MovedFlight& moved, const HttpResult& result)
   context.now = loop_.clock().Wall();
   context.horizon = moved.horizon;
   FlightResult flight = moved.flight;
-  flight.outcome = Classify(result, context);
+  const Answer answer = ReadAnswer(result, context, moved.message_ids);
+  flight.outcome = answer.outcome;
+  for (const size_t place : answer.failed) flight.failed.push_back(moved.digests[place]);
+  if (answer.foreign > 0) metrics_.foreign_acks.Add(static_cast<double>(answer.foreign));
   flight.untried = result.failure == HttpFailure::kAborted && !result.request_sent;
   OperationResult passed = moved.result;
   passed.outcome = EncodeFlightResult(flight);

@@ -68,6 +68,9 @@ struct MovedFlight {
   FlightResult flight;     // but for its outcome
   size_t batch_size = 1;
   Duration horizon{};
+  // With partial_ack only: of the batch's messages, in their order.
+  std::vector<IdBytes> message_ids;
+  std::vector<IdBytes> digests;
 };
 
 // What the endpoint functions of one shard share: the way out, the snapshot, the line in which

@@ -7,6 +7,8 @@
 #include "absl/status/status.h"
 #include "core/base/status_macros.h"
 #include "delivery/headers.h"
+#include "delivery/partial_ack.h"
+#include "delivery/steering.h"
 #include "subscriptions/registry/endpoint.h"
 
 namespace postrider::delivery {
@@ -38,6 +40,8 @@ absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
   HttpRequest request;
   request.url = endpoint.url;
   request.total_timeout = settings.timeout;
+  request.response_header_prefix = std::string(kSteeringPrefix);
+  if (settings.partial_ack) request.response_body_bytes_max = kPartialAckBytesMax;
   request.connection_group = std::string(endpoint.endpoint->customer.view());
   const std::string id = input.composition == Composition::kAlone
                              ? std::string(input.messages.front().message_id)

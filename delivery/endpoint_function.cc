@@ -1,6 +1,7 @@
 #include "delivery/endpoint_function.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <memory>
 #include <string>
@@ -84,17 +85,23 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   const std::shared_ptr<const subscriptions::Endpoint> endpoint = snapshot->FindEndpoint(state.id);
   if (endpoint == nullptr) return;
   const subscriptions::EndpointSettings& settings = endpoint->settings;
+  if (std::exchange(state.generation, endpoint->generation) != endpoint->generation) {
+    state.learned = LearnedLimits();
+  }
+  const int64_t events_max =
+      std::min(settings.batch.events_max, state.learned.events_max.value_or(INT64_MAX));
+  const int64_t bytes_max =
+      std::min(settings.batch.bytes_max, state.learned.bytes_max.value_or(INT64_MAX));
   const bool streaming =
       settings.mode == EndpointMode::kStreaming || IsForStreamingOnly(settings.body.format);
   const bool other_format = settings.body.format != state.format;
   const bool tighter = other_format || (streaming && !state.streaming) ||
-                       settings.batch.events_max < state.events_max ||
-                       settings.batch.bytes_max < state.bytes_max;
+                       events_max < state.events_max || bytes_max < state.bytes_max;
   const bool other_wait = settings.batch.wait_max != state.wait_max;
   state.streaming = streaming;
   state.format = settings.body.format;
-  state.events_max = settings.batch.events_max;
-  state.bytes_max = settings.batch.bytes_max;
+  state.events_max = events_max;
+  state.bytes_max = bytes_max;
   state.wait_max = settings.batch.wait_max;
   state.retry = PolicyOf(settings.retry);
   state.customer = endpoint->customer;
@@ -347,6 +354,7 @@ void EndpointFunction::Sweep() {
   const subscriptions::Snapshot* snapshot = program_.snapshot();
   std::vector<std::string> idle;
   endpoints_.ForEach([&](absl::string_view key, EndpointState& state) {
+    if (state.learned.Expire(now)) ReadSettings(state);
     if (!state.idle() || now < state.hold_until) return;
     if (backlog_ != nullptr) {
       if (backlog_->size(key) > 0) return;
@@ -362,7 +370,8 @@ void EndpointFunction::Sweep() {
       }
     }
     const bool gone = snapshot != nullptr && snapshot->FindEndpoint(state.id) == nullptr;
-    if (gone || now - state.last_used >= program_.options().forget_after) idle.push_back(state.key);
+    const bool unused = now - state.last_used >= program_.options().forget_after;
+    if (gone || (unused && !state.learned.any())) idle.push_back(state.key);
   });
   for (const std::string& key : idle) endpoints_.Clear(key);
   sweeping_ = endpoints_.size() > 0;

@@ -57,8 +57,8 @@ struct MovedFlight;
 // its endpoint holds its share of memory.
 //
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
-// endpoint_sending.cc, endpoint_ordering.cc, endpoint_settling.cc, endpoint_parking.cc,
-// endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
+// endpoint_sending.cc, endpoint_ordering.cc, endpoint_settling.cc, endpoint_splitting.cc,
+// endpoint_parking.cc, endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -172,10 +172,14 @@ class EndpointFunction final : public KeyedProcessFunction {
   void OnHttpResult(const std::string& key, uint64_t flight, HttpResult result);
   void SettleFlight(EndpointState& state, uint64_t flight, const HttpResult& result);
   void Settle(EndpointState& state, Batch batch, const Outcome& outcome);
-  void Retry(EndpointState& state, Batch batch, const Outcome& outcome);
+  void Apply(EndpointState& state, const Outcome& outcome);
+  void Delivered(EndpointState& state, Batch& batch);
+  void Learn(EndpointState& state, const HttpResult& result);
+  void Retry(EndpointState& state, std::vector<Batch> batches, const Outcome& outcome);
   void Later(EndpointState& state, Batch batch, MonotonicTime next);
   void Disable(EndpointState& state, DisableReason reason);
-  void Wait(EndpointState& state, MonotonicTime due, Batch batch);
+  enum class Place { kLast, kFirst };  // among those of the same time
+  void Wait(EndpointState& state, MonotonicTime due, Batch batch, Place place = Place::kLast);
   Batch TakeWaiting(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator place);
   void GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason);
   void GiveUp(EndpointState& state, Message& message, dlq::DeadReason reason, const Batch& batch,
@@ -196,6 +200,16 @@ class EndpointFunction final : public KeyedProcessFunction {
   AttemptFacts FactsOf(const HttpRequest& request, const Batch& batch) const;
   void TellAttempt(const EndpointState& state, const Batch& batch, AttemptFacts facts,
                    const HttpResult& result, const Outcome& outcome);
+
+  // endpoint_splitting.cc
+  void Replace(EndpointState& state, const Batch& batch, std::vector<Batch>& pieces);
+  void SettlePartly(EndpointState& state, Batch batch, const Outcome& outcome,
+                    const std::vector<size_t>& failed);
+  void Bisect(EndpointState& state, Batch batch, const Outcome& outcome);
+  std::vector<Batch> CutAll(EndpointState& state, std::vector<Batch> batches);
+  std::vector<Batch> TakePieces(EndpointState& state, const std::shared_ptr<Bisection>& bisection);
+  void EndPiece(EndpointState& state, const std::shared_ptr<Bisection>& bisection);
+  void RetryPieces(EndpointState& state, std::vector<Batch> pieces, const Outcome& outcome);
 
   // endpoint_parking.cc
   bool Park(EndpointState& state, Message& message, ParkReason reason);

@@ -123,6 +123,10 @@ MovedFlight EndpointFunction::Moved(const EndpointState& state, const Flight& fl
     moved.flight.parked_members.clear();
   }
   moved.batch_size = batch.messages.size();
+  moved.message_ids = flight.message_ids;
+  if (!moved.message_ids.empty()) {
+    for (const Message& message : batch.messages) moved.digests.push_back(message.digest);
+  }
   moved.horizon = state.retry.horizon;
   return moved;
 }
@@ -304,7 +308,12 @@ void EndpointFunction::SettleResult(const OperationResult& result, const FlightR
     batch.tries -= 1;
     PutBack(state, std::move(batch));
   } else {
-    Settle(state, std::move(batch), flight.outcome);
+    std::vector<size_t> failed;
+    const absl::flat_hash_set<IdBytes> named(flight.failed.begin(), flight.failed.end());
+    for (size_t i = 0; !named.empty() && i < batch.messages.size(); ++i) {
+      if (named.contains(batch.messages[i].digest)) failed.push_back(i);
+    }
+    SettlePartly(state, std::move(batch), flight.outcome, failed);
   }
   Schedule(state);
 }

@@ -195,7 +195,7 @@ std::multimap<MonotonicTime, Batch>::const_iterator EndpointFunction::NextRetry(
     const EndpointState& state) const {
   const EndpointOrder& order = *state.order;
   const MonotonicTime now = ctx_->clock().Now();
-  for (auto it = state.waiting.begin(); it != state.waiting.end() && it->first <= now; ++it) {
+  for (auto it = state.NextWaiting(); it != state.waiting.end() && it->first <= now; ++it) {
     const Batch& batch = it->second;
     if (state.awaits_room && RoomNeeded(batch) > 0) continue;
     if (!order.IsBlockedBeside(batch)) return it;

@@ -103,10 +103,8 @@ bool EndpointFunction::Sendable(const EndpointState& state) const {
   const MonotonicTime now = ctx_->clock().Now();
   if (now < state.hold_until) return false;
   if (state.order != nullptr) return SendableInOrder(state);
-  if (!state.waiting.empty() && state.waiting.begin()->first <= now &&
-      Loadable(state, state.waiting.begin()->second)) {
-    return true;
-  }
+  const auto due = state.NextWaiting();
+  if (due != state.waiting.end() && due->first <= now && Loadable(state, due->second)) return true;
   if (!MayTakeFresh(state)) return false;
   return FreshMayGo(state) || BacklogMayGo(state);
 }
@@ -128,10 +126,10 @@ void EndpointFunction::Schedule(EndpointState& state) {
       MayTakeFresh(state) && (!state.ready.empty() || state.open_due || BacklogMayGo(state));
   if (fresh && state.hold_until > now) {
     ctx_->SetTimer(state.key, kSendTimer, state.hold_until);
-  } else if (!state.waiting.empty()) {
+  } else {
     // With order one that is due may stand behind others.
     const auto next = state.order == nullptr || state.hold_until > now
-                          ? state.waiting.begin()
+                          ? state.NextWaiting()
                           : state.waiting.upper_bound(now);
     if (next == state.waiting.end()) return;
     const MonotonicTime retry = std::max(state.hold_until, next->first);
@@ -141,12 +139,15 @@ void EndpointFunction::Schedule(EndpointState& state) {
 
 absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
   if (state.order != nullptr) return TakeInOrder(state);
-  const auto due = state.waiting.begin();
+  const auto due = state.NextWaiting();
   const bool retry_due = due != state.waiting.end() && due->first <= ctx_->clock().Now() &&
                          Loadable(state, due->second);
   const bool may_take = MayTakeFresh(state);
   const bool fresh = may_take && FreshMayGo(state);
   const bool backlog = may_take && BacklogMayGo(state);
+  // A piece goes before everything else.
+  const bool piece = retry_due && due->second.bisection != nullptr;
+  if (piece && HasRoom(state, RoomNeeded(due->second))) return TakeWaiting(state, due);
   if ((retry_due || backlog) && (!fresh || state.fresh_in_a_row >= kFreshInARowMax)) {
     state.fresh_in_a_row = 0;
     if (retry_due && HasRoom(state, RoomNeeded(due->second))) return TakeWaiting(state, due);
@@ -211,6 +212,7 @@ size_t EndpointFunction::SendNext(const std::string& key) {
 void EndpointFunction::PutBack(EndpointState& state, Batch batch) {
   if (batch.messages.empty()) return;
   DropParkedContents(batch);
+  if (batch.bisection != nullptr) return Wait(state, kPieceDue, std::move(batch), Place::kFirst);
   if (state.order != nullptr) return PutBackInOrder(state, std::move(batch));
   if (batch.tries > 0) return Wait(state, ctx_->clock().Now(), std::move(batch));
   const bool pending = std::any_of(batch.messages.begin(), batch.messages.end(),
@@ -332,6 +334,13 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   const size_t size = batch.messages.size();
   Flight flight;
   flight.facts = FactsOf(*request, batch);
+  if (prepared->endpoint->settings.partial_ack) {
+    flight.message_ids.reserve(size);
+    for (const Message& message : batch.messages) {
+      flight.message_ids.push_back(message.content->record.message_id);
+    }
+  }
+  if (batch.bisection != nullptr) state.piece_in_flight = true;
   // The request is made: what can be read back is not kept beside it.
   for (Message& message : batch.messages) {
     if (message.pending) continue;

@@ -5,11 +5,14 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/check.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_function.h"
 #include "delivery/endpoint_timers.h"
+#include "delivery/partial_ack.h"
+#include "delivery/steering.h"
 #include "dlq/letters/dead_letter_log.h"
 
 namespace postrider::delivery {
@@ -40,11 +43,13 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
                                     const HttpResult& result) {
   const auto flight = state.flights.find(flight_id);
   Batch batch = std::move(flight->second.batch);
+  const std::vector<IdBytes> message_ids = std::move(flight->second.message_ids);
   // It serves for reading back what is given up.
   BacklogRoom::Hold room = std::move(flight->second.room);
   AttemptFacts facts = std::move(flight->second.facts);
   state.flights.erase(flight);
   --flights_;
+  if (batch.bisection != nullptr) state.piece_in_flight = false;
   if (state.order != nullptr) state.order->Unblock(batch);
   state.last_used = ctx_->clock().Now();
   DeliveryMetrics& metrics = program_.metrics();
@@ -62,58 +67,91 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   context.batch_size = batch.messages.size();
   context.now = ctx_->clock().Wall();
   context.horizon = state.retry.horizon;
-  const Outcome outcome = Classify(result, context);
-  TellAttempt(state, batch, std::move(facts), result, outcome);
+  const Answer answer = ReadAnswer(result, context, message_ids);
+  TellAttempt(state, batch, std::move(facts), result, answer.outcome);
+  if (answer.foreign > 0) metrics.foreign_acks.Add(static_cast<double>(answer.foreign));
+  if (batch.bisection != nullptr) batch.bisection->OnRequest();
+  Learn(state, result);
   std::swap(state.granted, room);
-  Settle(state, std::move(batch), outcome);
+  SettlePartly(state, std::move(batch), answer.outcome, answer.failed);
   std::swap(state.granted, room);
   Schedule(state);
 }
 
-void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& outcome) {
-  DeliveryMetrics& metrics = program_.metrics();
-  metrics.CountOutcome(outcome.kind).Increment();
+// What the receiver says of how it wants to be sent to.
+void EndpointFunction::Learn(EndpointState& state, const HttpResult& result) {
+  if (result.kept_headers.empty()) return;
+  const Steering steering = ReadSteering(result.kept_headers);
+  if (state.learned.Learn(steering, ctx_->clock().Now())) ReadSettings(state);
+}
+
+// What an outcome means for the endpoint.
+void EndpointFunction::Apply(EndpointState& state, const Outcome& outcome) {
   state.window.Apply(outcome.window);
   if (outcome.breaker == BreakerEffect::kSuccess) {
     state.failures_in_a_row = state.throttled_in_a_row = 0;
   }
   if (outcome.breaker == BreakerEffect::kFailure) state.failures_in_a_row += 1;
   program_.backlog_room().SetFailing(state.room, state.failures_in_a_row > 0);
-  batch.last = outcome;
-  const MonotonicTime now = ctx_->clock().Now();
   if (outcome.disable != DisableReason::kNone) Disable(state, outcome.disable);
-  switch (outcome.verdict) {
-    case Verdict::kDone: {
-      const WallTime wall = ctx_->clock().Wall();
-      metrics.delivered.Add(static_cast<double>(batch.messages.size()));
-      for (const Message& message : batch.messages) {
-        metrics.end_to_end_seconds.Observe(Seconds(Age(wall, message.event_time)));
-      }
-      return EndAll(state, batch);
-    }
-    case Verdict::kDeadLetter:
-      if (outcome.charge == Charge::kCharged) batch.attempts += 1;
-      return GiveUpBatch(state, std::move(batch), outcome.give_up);
-    case Verdict::kKeep:
-      return Later(state, std::move(batch), now);
-    case Verdict::kBisect:
-      batch.attempts += 1;
-      break;
-    case Verdict::kRetry:
-      if (outcome.charge == Charge::kCharged) batch.attempts += 1;
-      break;
-  }
-  Retry(state, std::move(batch), outcome);
 }
 
-// A batch that failed, charged or not, waits for its next try, or has had its last.
-void EndpointFunction::Retry(EndpointState& state, Batch batch, const Outcome& outcome) {
+void EndpointFunction::Delivered(EndpointState& state, Batch& batch) {
+  DeliveryMetrics& metrics = program_.metrics();
+  const WallTime wall = ctx_->clock().Wall();
+  metrics.delivered.Add(static_cast<double>(batch.messages.size()));
+  for (const Message& message : batch.messages) {
+    metrics.end_to_end_seconds.Observe(Seconds(Age(wall, message.event_time)));
+  }
+  EndAll(state, batch);
+}
+
+void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& outcome) {
+  program_.metrics().CountOutcome(outcome.kind).Increment();
+  Apply(state, outcome);
+  batch.last = outcome;
+  const std::shared_ptr<Bisection> bisection = batch.bisection;
+  switch (outcome.verdict) {
+    case Verdict::kDone:
+      Delivered(state, batch);
+      return EndPiece(state, bisection);
+    case Verdict::kDeadLetter:
+      if (outcome.charge == Charge::kCharged) batch.attempts += 1;
+      GiveUpBatch(state, std::move(batch), outcome.give_up);
+      return EndPiece(state, bisection);
+    case Verdict::kBisect:
+      return Bisect(state, std::move(batch), outcome);
+    case Verdict::kKeep:
+    case Verdict::kRetry:
+      break;
+  }
+  std::vector<Batch> batches;
+  batches.push_back(std::move(batch));
+  // Pieces that have not been sent fare as this one does.
+  if (bisection != nullptr) {
+    for (Batch& piece : TakePieces(state, bisection)) batches.push_back(std::move(piece));
+  }
+  RetryPieces(state, std::move(batches), outcome);
+}
+
+// What failed, charged or not, waits for its next try, or has had its last. Several are pieces of
+// one batch, with one history.
+void EndpointFunction::Retry(EndpointState& state, std::vector<Batch> batches,
+                             const Outcome& outcome) {
+  if (batches.empty()) return;
   const MonotonicTime now = ctx_->clock().Now();
-  absl::optional<Duration> delay = NextDelay(state.retry, batch.attempts, program_.random());
+  const auto give_up = [&](dlq::DeadReason reason) {
+    for (Batch& batch : batches) GiveUpBatch(state, std::move(batch), reason);
+  };
+  const auto later = [&](MonotonicTime next) {
+    for (Batch& batch : batches) Later(state, std::move(batch), next);
+  };
+  if (outcome.verdict == Verdict::kKeep) return later(now);
+  absl::optional<Duration> delay =
+      NextDelay(state.retry, batches.front().attempts, program_.random());
   if (!delay) {
-    return GiveUpBatch(state, std::move(batch),
-                       outcome.kind == OutcomeKind::kConfiguration ? dlq::DeadReason::kMisconfigured
-                                                                   : outcome.give_up);
+    return give_up(outcome.kind == OutcomeKind::kConfiguration ? dlq::DeadReason::kMisconfigured
+                                                               : outcome.give_up);
   }
   if (outcome.kind == OutcomeKind::kThrottled) {
     // A receiver that names no time is left alone for the normal backoff, as if its refusals had
@@ -126,10 +164,10 @@ void EndpointFunction::Retry(EndpointState& state, Batch batch, const Outcome& o
     state.hold_until = std::max(state.hold_until, now + outcome.hold.value_or(*delay));
   }
   // Not for a hold alone: after it every message gets one try.
-  if (now + *delay > GiveUpAt(state.retry, batch.first_try)) {
-    return GiveUpBatch(state, std::move(batch), dlq::DeadReason::kHorizon);
+  if (now + *delay > GiveUpAt(state.retry, batches.front().first_try)) {
+    return give_up(dlq::DeadReason::kHorizon);
   }
-  Later(state, std::move(batch), std::max(now + *delay, state.hold_until));
+  later(std::max(now + *delay, state.hold_until));
 }
 
 void EndpointFunction::Later(EndpointState& state, Batch batch, MonotonicTime next) {
@@ -145,7 +183,7 @@ void EndpointFunction::Disable(EndpointState& state, DisableReason reason) {
   state.hold_until = std::max(state.hold_until, ctx_->clock().Now() + kDisabledFor);
 }
 
-void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch) {
+void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch, Place place) {
   if (state.order != nullptr) {
     state.order->SetKeys(batch.messages);
     EndpointOrder::SetKeys(batch);
@@ -155,7 +193,9 @@ void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch
   state.waiting_messages += batch.size();
   state.members_left_out += batch.members_left_out;
   program_.AddWaiting(WaitingBytes(batch));
-  state.waiting.emplace(due, std::move(batch));
+  const auto hint =
+      place == Place::kFirst ? state.waiting.lower_bound(due) : state.waiting.upper_bound(due);
+  state.waiting.emplace_hint(hint, due, std::move(batch));
 }
 
 Batch EndpointFunction::TakeWaiting(EndpointState& state,

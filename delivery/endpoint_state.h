@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
@@ -21,7 +22,9 @@
 #include "delivery/endpoint_reporting.h"
 #include "delivery/prepared_endpoint.h"
 #include "delivery/retry_policy.h"
+#include "delivery/steering.h"
 #include "delivery/window.h"
+#include "subscriptions/registry/endpoint.h"
 #include "subscriptions/registry/ids.h"
 
 namespace postrider::delivery {
@@ -36,6 +39,8 @@ struct Flight {
   Duration timeout{};
   BacklogRoom::Hold room;  // for those of its messages that are parked
   AttemptFacts facts;      // for its report
+  // Of the messages in their order, with partial_ack only.
+  std::vector<IdBytes> message_ids;
 };
 
 // One endpoint in its key group's memory.
@@ -49,6 +54,8 @@ struct EndpointState {
   int64_t bytes_max = 1 << 20;
   Duration wait_max = std::chrono::seconds(1);
   RetryPolicy retry;
+  uint64_t generation = 0;  // of the settings above
+  LearnedLimits learned;    // since then
 
   // What of the backlog is in memory. It stands before all that has contents.
   BacklogRoom::Owner room;
@@ -64,6 +71,7 @@ struct EndpointState {
   std::deque<Batch> drained;  // read back from the backlog, to be sent like `ready`
   std::map<uint64_t, Flight> flights;
   std::multimap<MonotonicTime, Batch> waiting;  // by the time of their next try
+  bool piece_in_flight = false;                 // see Bisection
   size_t waiting_messages = 0;
   size_t members_left_out = 0;  // of those in `waiting`
 
@@ -92,6 +100,12 @@ struct EndpointState {
   uint64_t drain_from = 0;
   bool drained_dry = false;  // a scan over all of it found nothing to drain
   uint8_t park_wanted = 0;   // a bit per ParkReason: was refused, and is tried again
+
+  // The first of those that wait that may have its turn: there is one piece in flight at most.
+  auto NextWaiting() { return piece_in_flight ? waiting.upper_bound(kPieceDue) : waiting.begin(); }
+  auto NextWaiting() const {
+    return piece_in_flight ? waiting.upper_bound(kPieceDue) : waiting.begin();
+  }
 
   bool idle() const {
     return open.messages.empty() && ready.empty() && drained.empty() && flights.empty() &&

@@ -18,7 +18,9 @@ constexpr uint8_t kVersionPlausible = kVersion + 8;
 constexpr uint8_t kUntried = 1;
 constexpr uint8_t kParked = 2;
 constexpr uint8_t kHolds = 4;
-constexpr uint8_t kFlags = kUntried | kParked | kHolds;
+// A reader that does not know this one tries the whole batch again.
+constexpr uint8_t kNamesFailed = 8;
+constexpr uint8_t kFlags = kUntried | kParked | kHolds | kNamesFailed;
 constexpr int64_t kHoldMsMax = 7LL * 24 * 3600 * 1000;
 constexpr uint64_t kCountMax = 1'000'000;
 
@@ -26,11 +28,31 @@ absl::Status Damaged(absl::string_view why) {
   return absl::DataLossError(absl::StrCat("delivery: a flight's result: ", why));
 }
 
+void AppendIds(const std::vector<IdBytes>& ids, ByteWriter& out) {
+  out.Varint(ids.size());
+  for (const IdBytes& id : ids) {
+    out.Raw(absl::string_view(reinterpret_cast<const char*>(id.data()), id.size()));
+  }
+}
+
+// False: more than `most`, or cut off.
+bool ReadIds(ByteReader& in, size_t most, std::vector<IdBytes>& ids) {
+  const uint64_t count = in.Varint();
+  if (!in.ok() || count > most || count > in.rest().size() / sizeof(IdBytes)) return false;
+  ids.resize(count);
+  for (IdBytes& id : ids) {
+    const absl::string_view raw = in.Raw(id.size());
+    std::copy_n(raw.begin(), raw.size(), id.begin());
+  }
+  return true;
+}
+
 void AppendFields(const FlightResult& result, ByteWriter& out) {
   const Outcome& outcome = result.outcome;
   out.U8(kVersion);
   out.U8(static_cast<uint8_t>((result.untried ? kUntried : 0) | (result.parked ? kParked : 0) |
-                              (outcome.hold ? kHolds : 0)));
+                              (outcome.hold ? kHolds : 0) |
+                              (result.failed.empty() ? 0 : kNamesFailed)));
   out.U8(static_cast<uint8_t>(outcome.kind));
   out.U8(static_cast<uint8_t>(outcome.verdict));
   out.U8(static_cast<uint8_t>(outcome.charge));
@@ -45,10 +67,8 @@ void AppendFields(const FlightResult& result, ByteWriter& out) {
   out.Varint(result.attempts);
   out.Varint(result.tries);
   out.Zigzag(MillisSinceEpoch(result.first_try));
-  out.Varint(result.parked_members.size());
-  for (const IdBytes& member : result.parked_members) {
-    out.Raw(absl::string_view(reinterpret_cast<const char*>(member.data()), member.size()));
-  }
+  AppendIds(result.parked_members, out);
+  if (!result.failed.empty()) AppendIds(result.failed, out);
 }
 
 }  // namespace
@@ -102,19 +122,14 @@ absl::StatusOr<FlightResult> DecodeFlightResult(absl::string_view encoded) {
   const uint64_t attempts = in.Varint();
   const uint64_t tries = in.Varint();
   result.first_try = WallTimeFromMillis(in.Zigzag());
-  const uint64_t members = in.Varint();
-  if (!in.ok() || attempts > kCountMax || tries > kCountMax ||
-      members > FlightResult::kMembersNamedMax) {
+  if (!in.ok() || attempts > kCountMax || tries > kCountMax) {
     return Damaged("a number is out of range");
   }
   result.attempts = static_cast<uint32_t>(attempts);
   result.tries = static_cast<uint32_t>(tries);
-  for (uint64_t i = 0; i < members; ++i) {
-    const absl::string_view raw = in.Raw(sizeof(IdBytes));
-    if (!in.ok()) return Damaged("cut off");
-    IdBytes member{};
-    std::copy_n(raw.begin(), raw.size(), member.begin());
-    result.parked_members.push_back(member);
+  if (!ReadIds(in, FlightResult::kMembersNamedMax, result.parked_members) ||
+      ((flags & kNamesFailed) != 0 && !ReadIds(in, FlightResult::kFailedMax, result.failed))) {
+    return Damaged("its messages are too many or cut off");
   }
   if (!in.done()) return Damaged("it is longer or shorter than it says");
   // A varint can be written longer than it needs: only what Encode writes is taken.

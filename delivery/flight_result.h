@@ -28,7 +28,11 @@ struct FlightResult {
   bool parked = false;
   std::vector<IdBytes> parked_members;
 
+  // The messages that a partial acknowledgement lists as failed; the rest is done.
+  std::vector<IdBytes> failed;
+
   static constexpr size_t kMembersNamedMax = 200;
+  static constexpr size_t kFailedMax = 5'000;
 };
 
 // A version byte, then the fields. Errors: kUnimplemented (a newer version wrote it), kDataLoss (it

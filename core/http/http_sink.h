@@ -41,6 +41,8 @@ struct HttpRequest {
   Duration total_timeout = std::chrono::seconds(15);
   // So much of the answer's body is kept; the connection is closed when there is more.
   size_t response_body_bytes_max = 16 * 1024;
+  // Lines of the answer's head whose names begin so, in any letter case, are kept; empty: none.
+  std::string response_header_prefix;
   // Requests of different groups never share a connection: the customer's id, and whatever else
   // must keep them apart.
   std::string connection_group;
@@ -94,6 +96,9 @@ struct HttpResult {
   // The values of Retry-After headers, at most 4, 128 bytes each.
   std::vector<std::string> retry_after;
   absl::optional<std::string> date;
+  // See HttpRequest::response_header_prefix: names in lower case, at most 8, values of 128 bytes
+  // each.
+  HttpHeaders kept_headers;
   std::string body_excerpt;
   HttpTimings timings;
 };

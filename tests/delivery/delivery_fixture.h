@@ -126,7 +126,8 @@ class DeliveryFixture : public testing::Test {
 
   // A snapshot with the endpoint and its grants, as transaction `xid` left them.
   void Publish(uint64_t xid = 10) {
-    subscriptions::SnapshotBuilder builder;
+    subscriptions::SnapshotBuilder builder(published_,
+                                           subscriptions::SnapshotBuilder::Start::kNothing);
     builder.PutCustomer(customer_, 1, 1);
     for (const std::string& tenant : granted_) builder.PutGrant(customer_, tenant, 1);
     if (endpoint_exists_) {
@@ -135,6 +136,7 @@ class DeliveryFixture : public testing::Test {
       endpoint.customer = customer_;
       endpoint.settings = settings_;
       endpoint.changed_xid = 1;
+      endpoint.generation = generation_;
       endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
           keys_, customer_, endpoint_,
           {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
@@ -143,9 +145,9 @@ class DeliveryFixture : public testing::Test {
             kPrivateKey}});
       builder.PutEndpoint(std::move(endpoint));
     }
-    program_->SetSnapshot(
-        builder.Build(*subscriptions::PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
-                      ctx().clock().Wall(), "origin"));
+    published_ = builder.Build(*subscriptions::PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
+                               ctx().clock().Wall(), "origin");
+    program_->SetSnapshot(published_);
   }
 
   subscriptions::DispatchRecord MakeRecord(int64_t number) {
@@ -201,6 +203,8 @@ class DeliveryFixture : public testing::Test {
   subscriptions::EndpointId endpoint_{Bytes(2)};
   std::vector<std::string> granted_{"t1"};
   bool endpoint_exists_ = true;
+  uint64_t generation_ = 1;
+  std::shared_ptr<const subscriptions::Snapshot> published_;
   subscriptions::EndpointSettings settings_;
   int64_t next_offset_ = 0;
   DeliveryOptions options_;  // of programs that are made

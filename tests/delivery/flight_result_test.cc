@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -28,6 +29,25 @@ FlightResult Sample() {
   member[3] = 7;
   result.parked_members = {member, IdBytes{}};
   return result;
+}
+
+TEST(FlightResultTest, SaysWhichMessagesOfAnAcknowledgedBatchHaveFailed) {
+  FlightResult sample = Sample();
+  const std::string without = EncodeFlightResult(sample);
+  IdBytes failed{};
+  failed[0] = 9;
+  sample.failed = {failed, IdBytes{}};
+  const std::string with = EncodeFlightResult(sample);
+  const absl::StatusOr<FlightResult> decoded = DecodeFlightResult(with);
+  ASSERT_TRUE(decoded.ok()) << decoded.status();
+  EXPECT_EQ(decoded->failed, sample.failed);
+  EXPECT_EQ(decoded->parked_members, sample.parked_members);
+  // Readers that do not know the flag refuse it, and those that do nothing that lacks it.
+  EXPECT_EQ(static_cast<uint8_t>(with[1]), static_cast<uint8_t>(without[1]) | 8);
+  EXPECT_FALSE(DecodeFlightResult(without + with.substr(without.size())).ok());
+  for (size_t size = 0; size < with.size(); ++size) {
+    EXPECT_FALSE(DecodeFlightResult(with.substr(0, size)).ok()) << size;
+  }
 }
 
 TEST(FlightResultTest, ComesBackAsItWasWritten) {

@@ -52,12 +52,14 @@ void EncodeAndDecode(Input in) {
   for (uint64_t left = in.UpTo(FlightResult::kMembersNamedMax); left > 0; --left) {
     result.parked_members.push_back(in.Id());
   }
+  for (uint64_t left = in.UpTo(20); left > 0; --left) result.failed.push_back(in.Id());
   const std::string bytes = EncodeFlightResult(result);
   const absl::StatusOr<FlightResult> decoded = DecodeFlightResult(bytes);
   POSTRIDER_CHECK(decoded.ok());
   POSTRIDER_CHECK(decoded->outcome.hold == result.outcome.hold);
   POSTRIDER_CHECK(decoded->first_try == result.first_try);
   POSTRIDER_CHECK(decoded->parked_members == result.parked_members);
+  POSTRIDER_CHECK(decoded->failed == result.failed);
   for (size_t size = 0; size < bytes.size(); ++size) {
     POSTRIDER_CHECK(!DecodeFlightResult(absl::string_view(bytes).substr(0, size)).ok());
   }

@@ -121,7 +121,7 @@ void CurlSink::SetRequestOptions(Transfer& transfer) {
   SetAddresses(transfer);
 
   transfer.reader.Start({options_.response_header_bytes_max, options_.response_header_lines_max,
-                         request.response_body_bytes_max});
+                         request.response_body_bytes_max, request.response_header_prefix});
 
   curl_easy_setopt(easy, CURLOPT_URL, request.url.ToString().c_str());
   curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers.get());
@@ -253,6 +253,7 @@ HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
     result.body_cut = cause != Cause::kFinished || code != CURLE_OK;
     result.retry_after = transfer.reader.TakeRetryAfter();
     result.date = transfer.reader.TakeDate();
+    result.kept_headers = transfer.reader.TakeKept();
     result.body_excerpt = transfer.reader.TakeBody();
   } else if (cause == Cause::kAborted) {
     result.failure = HttpFailure::kAborted;

@@ -12,6 +12,7 @@ namespace {
 
 constexpr size_t kFieldsKept = 4;
 constexpr size_t kFieldBytesMax = 128;
+constexpr size_t kKeptMax = 8;
 
 // "HTTP/1.1 200 OK" -> 200; 0 for anything else.
 int StatusOf(absl::string_view line) {
@@ -51,6 +52,7 @@ bool ResponseReader::OnHeaderLine(absl::string_view line) {
       status_ = 0;
       retry_after_.clear();
       date_.reset();
+      kept_.clear();
     } else {
       head_done_ = status_ != 0;
     }
@@ -68,6 +70,10 @@ void ResponseReader::OnField(absl::string_view line) {
     retry_after_.emplace_back(value);
   } else if (absl::EqualsIgnoreCase(name, "date")) {
     date_ = std::string(value);
+  } else if (!limits_.kept_prefix.empty() && kept_.size() < kKeptMax &&
+             absl::StartsWithIgnoreCase(name, limits_.kept_prefix) &&
+             name.size() <= kFieldBytesMax) {
+    kept_.emplace_back(absl::AsciiStrToLower(name), std::string(value));
   }
 }
 

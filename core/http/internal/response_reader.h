@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "core/http/header_rules.h"
 
 namespace postrider::internal {
 
@@ -13,6 +14,7 @@ struct ResponseLimits {
   size_t header_bytes_max = 0;
   int header_lines_max = 0;
   size_t body_bytes_max = 0;
+  absl::string_view kept_prefix = {};  // lower case; must outlive the response; empty: none
 };
 
 // Takes a response in as libcurl hands it over, and bounds it. Header lines of interim answers and
@@ -34,6 +36,7 @@ class ResponseReader {
 
   std::vector<std::string> TakeRetryAfter() { return std::move(retry_after_); }
   absl::optional<std::string> TakeDate() { return std::move(date_); }
+  HttpHeaders TakeKept() { return std::move(kept_); }
   std::string TakeBody() { return std::move(body_); }
 
  private:
@@ -48,6 +51,7 @@ class ResponseReader {
   bool too_large_ = false;
   std::vector<std::string> retry_after_;
   absl::optional<std::string> date_;
+  HttpHeaders kept_;
   std::string body_;
 };
 

@@ -61,5 +61,31 @@ TEST(ResponseReaderTest, KeepsSoMuchOfTheBody) {
   EXPECT_EQ(reader.TakeBody(), "abcd");
 }
 
+TEST(ResponseReaderTest, KeepsTheLinesWhoseNamesBeginAsAskedAndNoMoreThanAFew) {
+  ResponseReader reader;
+  reader.Start({10'000, 100, 100, "webhook-"});
+  EXPECT_TRUE(reader.OnHeaderLine("HTTP/1.1 103 Hints\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("webhook-rate: 1\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("Webhook-Batch-MAX:  7 \r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("webhook-long: " + std::string(129, 'x') + "\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("x-webhook-a: 1\r\n"));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(reader.OnHeaderLine("webhook-b: 1\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("webhook-trailer: 1\r\n"));
+  const HttpHeaders kept = reader.TakeKept();
+  ASSERT_EQ(kept.size(), 8u);
+  EXPECT_EQ(kept[0].first, "webhook-batch-max");
+  EXPECT_EQ(kept[0].second, "7");
+  EXPECT_EQ(kept[7].first, "webhook-b");
+
+  reader.Start({10'000, 100, 100});
+  EXPECT_TRUE(reader.OnHeaderLine("HTTP/1.1 200 OK\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("webhook-rate: 1\r\n"));
+  EXPECT_TRUE(reader.OnHeaderLine("\r\n"));
+  EXPECT_TRUE(reader.TakeKept().empty());
+}
+
 }  // namespace
 }  // namespace postrider::internal

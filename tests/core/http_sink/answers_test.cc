@@ -178,6 +178,22 @@ TEST_F(SinkAnswersTest, AnEndlessBodyIsCut) {
   }
 }
 
+// What a caller asks for besides the status: lines of the head, and more of the body.
+TEST_F(SinkAnswersTest, KeepsTheLinesAndAsMuchOfTheBodyAsWasAskedFor) {
+  const std::string body(200'000, 'x');
+  stub_.SetScript([&](const StubRequest&) {
+    return StubScript{SendBytes(StubAnswer(200, body, "Webhook-Rate: 5\r\nx-other: 1\r\n"))};
+  });
+  HttpRequest request = Request(stub_.url());
+  request.response_header_prefix = "webhook-";
+  request.response_body_bytes_max = 256 * 1024;
+  const HttpResult result = Send(std::move(request));
+  EXPECT_EQ(result.body_excerpt, body);
+  EXPECT_FALSE(result.body_cut);
+  EXPECT_EQ(result.kept_headers, (HttpHeaders{{"webhook-rate", "5"}}));
+  EXPECT_TRUE(Send(stub_.url()).kept_headers.empty());
+}
+
 // ABUSE-03
 TEST_F(SinkAnswersTest, TooManyOrTooLongHeadersEndTheAttempt) {
   std::string lines;
