@@ -444,6 +444,12 @@ void KafkaConsumer::HandleSignals() {
   }
   if (std::exchange(up_signal_, false)) SetReachable(true);
   if (std::exchange(revoked_signal_, false)) HandleRevoked();
+  // Until it is told where to read librdkafka (2.0.2) hears of nothing, not that it is out of the
+  // group either: who cannot claim reads nothing, and is told then that all is lost.
+  if (fenced_ && state_ == State::kOffered && std::exchange(client_awaits_assign_, false)) {
+    const PartitionListPtr none(rd_kafka_topic_partition_list_new(0));
+    rd_kafka_assign(client_.get(), none.get());
+  }
   if (!leaving_) return;
   switch (state_) {
     case State::kIdle:

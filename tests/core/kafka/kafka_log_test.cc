@@ -1,8 +1,11 @@
 #include "core/kafka/kafka_log.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <librdkafka/rdkafka.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -267,6 +270,61 @@ std::map<std::string, std::string> SettingsOf(const std::string& topic) {
   return settings;
 }
 
+// The ids of a group's members.
+std::vector<std::string> MembersOf(const std::string& group) {
+  std::vector<std::string> members;
+  const Client client = PlainClient(RD_KAFKA_PRODUCER, {});
+  if (client == nullptr) return members;
+  const char* name = group.c_str();
+  rd_kafka_queue_t* queue = rd_kafka_queue_new(client.get());
+  rd_kafka_DescribeConsumerGroups(client.get(), &name, 1, nullptr, queue);
+  rd_kafka_event_t* event = rd_kafka_queue_poll(queue, 30'000);
+  if (event != nullptr && rd_kafka_event_error(event) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    size_t count = 0;
+    const rd_kafka_ConsumerGroupDescription_t** groups =
+        rd_kafka_DescribeConsumerGroups_result_groups(
+            rd_kafka_event_DescribeConsumerGroups_result(event), &count);
+    for (size_t i = 0; i < rd_kafka_ConsumerGroupDescription_member_count(groups[0]); ++i) {
+      members.emplace_back(rd_kafka_MemberDescription_consumer_id(
+          rd_kafka_ConsumerGroupDescription_member(groups[0], i)));
+    }
+  }
+  if (event != nullptr) rd_kafka_event_destroy(event);
+  rd_kafka_queue_destroy(queue);
+  return members;
+}
+
+// A LeaveGroup request (version 0) in a member's name, as the broker's own watch over its session
+// would do it.
+void ThrowOut(const std::string& group, const std::string& member) {
+  const auto number = [](uint32_t value, int bytes) {
+    std::string text;
+    for (int at = bytes - 1; at >= 0; --at) text.push_back(static_cast<char>(value >> (8 * at)));
+    return text;
+  };
+  const auto text = [&number](const std::string& value) {
+    return number(static_cast<uint32_t>(value.size()), 2) + value;
+  };
+  constexpr uint32_t kLeaveGroup = 13;
+  const std::string request = number(kLeaveGroup, 2) + number(0, 2) + number(1, 4) + text("test") +
+                              text(group) + text(member);
+  const std::string brokers = Brokers();
+  const size_t colon = brokers.rfind(':');
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(std::stoi(brokers.substr(colon + 1))));
+  ASSERT_EQ(inet_pton(AF_INET, brokers.substr(0, colon).c_str(), &address.sin_addr), 1) << brokers;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)), 0);
+  const std::string framed = number(static_cast<uint32_t>(request.size()), 4) + request;
+  ASSERT_EQ(send(fd, framed.data(), framed.size(), 0), static_cast<ssize_t>(framed.size()));
+  char answer[10] = "";  // size, correlation, error
+  ASSERT_EQ(recv(fd, answer, sizeof(answer), MSG_WAITALL), static_cast<ssize_t>(sizeof(answer)));
+  EXPECT_EQ(answer[8], 0);
+  EXPECT_EQ(answer[9], 0);
+  close(fd);
+}
+
 TEST_F(KafkaTest, EnsuresAHundredTopics) {
   std::vector<TopicSpec> specs;
   for (int i = 0; i < 100; ++i) {
@@ -490,6 +548,33 @@ TEST_F(KafkaTest, LosesNothingWhenTheBrokerIsKilledAndComesBack) {
       EXPECT_EQ(offset, expected++) << "a gap or a repeat in " << partition;
     }
   }
+}
+
+// Its claim is refused: librdkafka, which waits to be told where to read, would never join again.
+TEST_F(KafkaTest, ComesBackWhenItIsThrownOutBeforeItHasClaimed) {
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "thrown-out";
+  ASSERT_TRUE(environment_->log().EnsureTopics({spec}, std::chrono::seconds(30)).ok());
+  GroupOptions group;
+  group.group = environment_->prefix() + "thrown-out";
+  group.topics = {spec.name};
+  contract::Member member(*environment_, group);
+  member.start_by_itself = false;
+  member.Join();
+  ASSERT_TRUE(Until([&] { return member.assignments == 1; }));
+  const std::vector<std::string> members = MembersOf(group.group);
+  ASSERT_EQ(members.size(), 1u);
+  ThrowOut(group.group, members[0]);
+  member.Commit({{{spec.name, 0}, {0, "a claim"}}});
+  ASSERT_TRUE(Until([&] { return member.commits_outstanding == 0; }));
+  ASSERT_EQ(member.commit_statuses.size(), 1u);
+  EXPECT_TRUE(absl::IsAborted(member.commit_statuses[0])) << member.commit_statuses[0];
+  ASSERT_TRUE(Until([&] {
+    member.PollIfDue();
+    return member.assignments == 2;
+  }));
+  member.StartAll();
+  EXPECT_TRUE(Until([&] { return member.Owns(1); }));
 }
 
 TEST_F(KafkaTest, ReaderTellsTheEndBehindRecordsThatNobodyGets) {
