@@ -1,6 +1,5 @@
 #include "delivery/body.h"
 
-#include <algorithm>
 #include <initializer_list>
 
 #include "absl/strings/str_cat.h"
@@ -33,9 +32,12 @@ constexpr absl::string_view kCloudEventBatch = "application/cloudevents-batch+js
 void AppendLine(const MessageView& message, std::string* out) {
   const size_t begin = out->size();
   AppendEnvelope(message, out);
-  std::replace_if(
-      out->begin() + static_cast<ptrdiff_t>(begin), out->end(),
-      [](char c) { return c == '\n' || c == '\r'; }, ' ');
+  for (const char newline : {'\n', '\r'}) {
+    for (size_t at = out->find(newline, begin); at != std::string::npos;
+         at = out->find(newline, at + 1)) {
+      (*out)[at] = ' ';
+    }
+  }
   out->push_back('\n');
 }
 

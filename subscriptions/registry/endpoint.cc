@@ -29,8 +29,20 @@ void Range(std::chrono::milliseconds value, std::chrono::milliseconds least,
   Range(value.count(), least.count(), most.count(), pointer, faults);
 }
 
+// The first header that stands among those of the event.
+absl::optional<HeaderFault> FindEventHeader(const EndpointSettings& settings) {
+  if (settings.body.format != BodyFormat::kCloudEventsBinary) return absl::nullopt;
+  for (size_t i = 0; i < settings.headers.size(); ++i) {
+    if (absl::StartsWithIgnoreCase(settings.headers[i].first, "ce-")) {
+      return HeaderFault{i, "is of the event with the body format cloudevents_binary"};
+    }
+  }
+  return absl::nullopt;
+}
+
 void CheckHeaders(const EndpointSettings& settings, FieldFaults* faults) {
-  const auto fault = FindHeaderFault(settings.headers);
+  auto fault = FindHeaderFault(settings.headers);
+  if (!fault) fault = FindEventHeader(settings);
   if (!fault) return;
   if (fault->index >= settings.headers.size() || settings.headers.size() > kCustomHeadersMax) {
     faults->push_back({"/headers", fault->detail});

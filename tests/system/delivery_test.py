@@ -1,6 +1,14 @@
 #!/usr/bin/python3
 """From an event to a verified webhook, and to a dead letter that is polled and acknowledged."""
+import base64
+import ctypes
+import gzip
+import hashlib
+import hmac
 import json
+import pathlib
+import subprocess
+import tempfile
 import threading
 import unittest
 
@@ -146,6 +154,133 @@ class DeliveryTest(SystemTest):
         self.assertEqual([len(d.messages()) for d in self.receiver.got(full)], [10, 10])
         # They were published by one request: far fewer requests than messages.
         self.assertLessEqual(len(self.receiver.got(late)), 4)
+
+    def verify_bytes(self, delivery, secret):
+        headers = {name.lower(): value for name, value in delivery.headers.items()}
+        signed = f'{headers["webhook-id"]}.{headers["webhook-timestamp"]}.'.encode() + delivery.body
+        mac = hmac.new(base64.b64decode(secret.removeprefix("whsec_")), signed, hashlib.sha256)
+        self.assertIn("v1," + base64.b64encode(mac.digest()).decode(),
+                      headers["webhook-signature"].split())
+
+    def verify_by_openssl(self, delivery, public_key):
+        """A v1a of the delivery, by the command openssl."""
+        headers = {name.lower(): value for name, value in delivery.headers.items()}
+        # RFC 8410: what stands before the 32 bytes of a public key of ed25519.
+        der = bytes.fromhex("302a300506032b6570032100") + base64.b64decode(
+            public_key.removeprefix("whpk_"))
+        signed = f'{headers["webhook-id"]}.{headers["webhook-timestamp"]}.'.encode() + delivery.body
+        signatures = [one.removeprefix("v1a,") for one in headers["webhook-signature"].split()
+                      if one.startswith("v1a,")]
+        with tempfile.TemporaryDirectory() as directory:
+            def place(name, data):
+                path = pathlib.Path(directory, name)
+                path.write_bytes(data)
+                return str(path)
+            key, text = place("key", der), place("text", signed)
+            return any(subprocess.run(
+                ["openssl", "pkeyutl", "-verify", "-pubin", "-keyform", "DER", "-inkey", key,
+                 "-rawin", "-in", text, "-sigfile", place("signature", base64.b64decode(one))],
+                capture_output=True, check=False).returncode == 0 for one in signatures)
+
+    def plain(self, delivery):
+        """The body before compression."""
+        encoding = {name.lower(): value for name, value in delivery.headers.items()}.get(
+            "content-encoding")
+        if encoding == "gzip":
+            return gzip.decompress(delivery.body)
+        if encoding == "zstd":
+            zstd = ctypes.CDLL("libzstd.so.1")
+            zstd.ZSTD_decompress.restype = ctypes.c_size_t
+            out = ctypes.create_string_buffer(1 << 20)
+            size = zstd.ZSTD_decompress(out, ctypes.c_size_t(len(out)), delivery.body,
+                                        ctypes.c_size_t(len(delivery.body)))
+            return out.raw[:size]
+        self.assertIsNone(encoding)
+        return delivery.body
+
+    def test_sends_each_format_compressed_and_signed_by_both_schemes(self):
+        customer = self.customer()
+        made = {}
+        for body_format in ("envelope", "cloudevents", "ndjson", "raw", "cloudevents_binary"):
+            for mode in ("streaming", "batch"):
+                if mode == "batch" and body_format in ("raw", "cloudevents_binary"):
+                    continue
+                compression = "none" if mode == "streaming" else (
+                    "gzip" if body_format == "envelope" else "zstd")
+                path = self.path()
+                made[body_format, mode] = path, customer.endpoint(
+                    path, mode=mode, signature="both",
+                    body={"format": body_format, "compression": compression},
+                    batch={"events_max": 2, "wait_max_ms": 30000})
+        self.world.settle()
+        data = b'{ "a" :1.00,\n"b":[ ],"c":"\\u00e9\\n"\r\n }'
+        in_a_line = data.replace(b"\n", b" ").replace(b"\r", b" ")
+        events = self.events(2, self.tenant, department="d\u00e9 1")
+        for event in events:
+            raw = json.dumps({**event, "data": 0}).encode()
+            raw = raw.replace(b'"data": 0', b'"data": ' + data)
+            self.assertEqual(self.world.ask("POST", "/v1/events", raw=raw,
+                                            key=self.world.publisher).status, 202)
+        media = {"envelope": "application/json", "ndjson": "application/x-ndjson",
+                 "raw": "application/json", "cloudevents_binary": "application/json",
+                 "cloudevents": "application/cloudevents+json"}
+        for (body_format, mode), (path, endpoint) in made.items():
+            with self.subTest(format=body_format, mode=mode):
+                count = 1 if mode == "batch" else 2
+                got = wait_until("the webhooks", ARRIVE_S, lambda p=path, n=count: (
+                    self.receiver.got(p) if len(self.receiver.got(p)) >= n else None))
+                ids = []
+                for delivery in got:
+                    if mode == "streaming":
+                        self.verify(delivery, endpoint["secret"])
+                    else:  # The package takes text alone.
+                        self.verify_bytes(delivery, endpoint["secret"])
+                    self.assertTrue(self.verify_by_openssl(delivery, endpoint["public_key"]))
+                    headers = {name.lower(): value for name, value in delivery.headers.items()}
+                    body = self.plain(delivery)
+                    if (body_format, mode) == ("cloudevents", "batch"):
+                        self.assertEqual(headers["content-type"],
+                                         "application/cloudevents-batch+json")
+                    else:
+                        self.assertEqual(headers["content-type"], media[body_format])
+                    self.assertEqual(body.count(in_a_line if body_format == "ndjson" else data),
+                                     2 if mode == "batch" else 1)
+                    if body_format == "raw":
+                        self.assertEqual(body, data)
+                        ids.append(None)
+                    elif body_format == "cloudevents_binary":
+                        self.assertEqual(body, data)
+                        self.assertEqual(headers["ce-department"], "d%C3%A9%201")
+                        self.assertEqual(headers["ce-id"], headers["webhook-id"])
+                        self.assertEqual(headers["ce-source"], f"/tenants/{self.tenant}")
+                        ids.append(headers["ce-eventid"])
+                    elif body_format == "ndjson":
+                        self.assertTrue(body.endswith(b"\n"))
+                        ids += [json.loads(line)["event_id"] for line in body.splitlines()]
+                    else:
+                        messages = json.loads(body)
+                        self.assertEqual(isinstance(messages, list), mode == "batch")
+                        for message in messages if mode == "batch" else [messages]:
+                            ids.append(message["eventid" if body_format == "cloudevents"
+                                               else "event_id"])
+                            self.assertEqual(message["department"], "d\u00e9 1")
+                if body_format != "raw":
+                    self.assertEqual(sorted(ids), sorted(self.ids(events)))
+
+    def test_a_rotation_signs_with_the_old_key_pair_too(self):
+        customer, path = self.customer(), self.path()
+        endpoint = customer.endpoint(path, signature="ed25519")
+        where = f"/v1/endpoints/{endpoint['id']}"
+        second = customer.ok("POST", where + "/rotate-secret", {"overlap_s": 600})["public_key"]
+        self.assertNotEqual(second, endpoint["public_key"])
+        self.assertEqual(customer.ok("GET", where)["public_keys"],
+                         [second, endpoint["public_key"]])
+        self.world.settle()
+        self.world.wait_ids(path, [self.publish_one()["id"]])
+        delivery = self.receiver.got(path)[-1]
+        for key in (endpoint["public_key"], second):
+            self.assertTrue(self.verify_by_openssl(delivery, key))
+        self.assertTrue(self.refuses(delivery, endpoint["secret"]), "there is no v1")
 
     # --- Who gets what -----------------------------------------------------------------------
 

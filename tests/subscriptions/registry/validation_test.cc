@@ -143,6 +143,15 @@ TEST(EndpointSettingsTest, BodiesWithoutAnEnvelopeNeedStreaming) {
   }
 }
 
+TEST(EndpointSettingsTest, HeadersOfTheEventAreReservedWhereItHasSome) {
+  EndpointSettings settings = GoodEndpoint();
+  settings.mode = EndpointMode::kStreaming;
+  settings.headers = {{"x-a", "1"}, {"Ce-Id", "2"}};
+  EXPECT_THAT(Validate(settings), IsEmpty());
+  settings.body.format = BodyFormat::kCloudEventsBinary;
+  EXPECT_THAT(Pointers(Validate(settings)), ElementsAre("/headers/Ce-Id"));
+}
+
 TEST(EndpointSettingsTest, OrderAndItsPointers) {
   EndpointSettings settings = GoodEndpoint();
   settings.order.kind = OrderKind::kEndpoint;
