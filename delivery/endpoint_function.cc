@@ -322,6 +322,10 @@ void EndpointFunction::OnPartitionEnd(TaskContext& ctx, int64_t next) {
   next_read_ = static_cast<uint64_t>(next);
   ended_ahead_.clear();
   caught_up_ = true;
+  if (!inherited_.empty()) {
+    inherited_.OnPartitionEnd();
+    EndInherited();
+  }
   WakeUnread();
   for (const std::string& key : std::exchange(arriving_, {})) {
     EndpointState* state = endpoints_.Get(key);

@@ -19,6 +19,7 @@
 #include "core/base/clock.h"
 #include "core/http/http_sink.h"
 #include "core/stream/function.h"
+#include "core/stream/inherited_operations.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/operation.h"
 #include "core/stream/recent_identities.h"
@@ -122,11 +123,12 @@ class EndpointFunction final : public KeyedProcessFunction {
     Ending ending;
     BacklogRoom::Hold room;
   };
-  // What a predecessor had in flight: the messages that it names are held until its result.
-  struct Inherited {
-    Operation operation;
-    MonotonicTime deadline;
-    Batch held;
+  // Of what a predecessor had in flight: the messages that were read again and are held until its
+  // result is here, or will not come.
+  struct Held {
+    Batch batch;
+    // When the batch that stands in the backlog under its id, and waits for it too, would be due.
+    absl::optional<MonotonicTime> parked_due;
   };
   struct KeptResult {
     std::string key;
@@ -277,11 +279,12 @@ class EndpointFunction final : public KeyedProcessFunction {
   void RecordFlights();
   bool Hold(EndpointState& state, Message& message);
   Batch TakeHeld(const IdBytes& id);
-  void ParkHeld(Inherited& inherited, ParkReason reason);
+  void ParkHeld(const IdBytes& id, Held& held, ParkReason reason);
   void ParkHeldOlderThan(Duration age, ParkReason reason);
   void SetInheritedTimer();
   void EndInherited();
-  void SettleEarlyResults();
+  void SettleEarlyResults(const std::string& key);
+  void SettleAllEarlyResults();
   void SettleResult(const OperationResult& result, const FlightResult& flight);
   void TakeNamed(EndpointState& state, const OperationResult& result, const FlightResult& flight,
                  Batch& batch);
@@ -304,9 +307,12 @@ class EndpointFunction final : public KeyedProcessFunction {
   // Endpoints with order whose next entry stands behind records that were not read yet.
   std::set<std::pair<uint64_t, std::string>> unread_;
   absl::flat_hash_set<std::string> arriving_;  // have a batch that is not there as a whole
-  absl::flat_hash_map<IdBytes, Inherited> inherited_;
-  absl::flat_hash_map<int64_t, IdBytes> held_offsets_;  // of inherited_
-  std::vector<std::pair<OperationResult, FlightResult>> early_results_;
+  InheritedOperations inherited_;
+  absl::flat_hash_map<IdBytes, Held> held_;  // of inherited_
+  // Results that wait for the backlog's restore, by endpoint.
+  absl::flat_hash_map<std::string, std::vector<std::pair<OperationResult, FlightResult>>>
+      early_results_;
+  size_t early_results_count_ = 0;
   std::vector<KeptResult> kept_;
   uint64_t contents_read_ = 0;  // of the snapshot whose settings were read last
   // Endpoints whose batches are to be read from the backlog; of the first one, where to go on.

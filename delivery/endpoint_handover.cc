@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,10 +16,14 @@
 namespace postrider::delivery {
 namespace {
 
-// A deadline that a predecessor's clock has set lies no further ahead.
-constexpr std::chrono::minutes kDeadlineMax{2};
 // Results that wait for the backlog's restore; the batches of those beyond are tried again.
 constexpr size_t kEarlyResultsMax = 10'000;
+
+// The batch that waits under this id.
+std::multimap<MonotonicTime, Batch>::iterator ParkedBatch(EndpointState& state, const IdBytes& id) {
+  return std::find_if(state.waiting.begin(), state.waiting.end(),
+                      [&id](const auto& waiting) { return waiting.second.key == id; });
+}
 
 bool AnyPending(const Batch& batch) {
   return std::any_of(batch.messages.begin(), batch.messages.end(),
@@ -83,9 +88,7 @@ std::vector<Operation> EndpointFunction::Operations() const {
       operations.push_back(std::move(operation));
     }
   });
-  for (const auto& [id, inherited] : inherited_) {
-    if (inherited.deadline > now) operations.push_back(inherited.operation);
-  }
+  for (Operation& operation : inherited_.All()) operations.push_back(std::move(operation));
   return operations;
 }
 
@@ -166,93 +169,83 @@ void EndpointFunction::Close(TaskContext&, CloseReason reason) {
 // ---- The successor's side ----
 
 void EndpointFunction::OnInherited(TaskContext& ctx, std::vector<Operation> operations) {
-  const MonotonicTime now = ctx.clock().Now();
-  const WallTime wall = ctx.clock().Wall();
-  for (Operation& operation : operations) {
-    const Duration left = std::min<Duration>(Age(operation.deadline, wall), kDeadlineMax);
-    if (left <= Duration::zero() || operation.key.size() != sizeof(IdBytes)) continue;
-    for (const int64_t offset : operation.offsets) held_offsets_[offset] = operation.id;
-    Inherited& inherited = inherited_[operation.id];
-    inherited.deadline = now + left;
-    inherited.operation = std::move(operation);
-  }
+  std::erase_if(operations, [](const Operation& operation) {
+    return operation.key.size() != sizeof(IdBytes);  // of no endpoint
+  });
+  inherited_.Add(std::move(operations), ctx.clock());
   SetInheritedTimer();
 }
 
 void EndpointFunction::SetInheritedTimer() {
-  absl::optional<MonotonicTime> first;
-  for (const auto& [id, inherited] : inherited_) {
-    if (!first || inherited.deadline < *first) first = inherited.deadline;
-  }
-  if (first) ctx_->SetTimer(kFunctionKey, kInheritedTimer, *first);
+  const absl::optional<MonotonicTime> next = inherited_.NextLapse();
+  if (next) ctx_->SetTimer(kFunctionKey, kInheritedTimer, *next);
 }
 
 // A message that a predecessor has in flight waits for what comes of that.
 bool EndpointFunction::Hold(EndpointState& state, Message& message) {
-  if (held_offsets_.empty()) return false;
-  const auto held = held_offsets_.find(static_cast<int64_t>(message.order));
-  if (held == held_offsets_.end()) return false;
-  Inherited& inherited = inherited_.at(held->second);
+  const Operation* operation = inherited_.Carrying(static_cast<int64_t>(message.order));
   // Named for another endpoint: not what was written.
-  if (inherited.operation.key != state.key) return false;
+  if (operation == nullptr || operation->key != state.key) return false;
   state.pending_bytes += message.bytes;
   state.last_used = ctx_->clock().Now();
-  inherited.held.Add(std::move(message));
+  held_[operation->id].batch.Add(std::move(message));
   return true;
 }
 
 // Held messages that let the watermark wait, or fill the shard, become entries of the backlog, and
 // what is in flight a batch there, as its owner would have left it. They are held on.
-void EndpointFunction::ParkHeld(Inherited& inherited, ParkReason reason) {
-  EndpointState* state = endpoints_.Get(inherited.operation.key);
-  Batch& held = inherited.held;
-  if (state == nullptr || backlog_ == nullptr || !IsRestored(*state) || !AnyPending(held)) return;
+void EndpointFunction::ParkHeld(const IdBytes& id, Held& held, ParkReason reason) {
+  EndpointState* state = endpoints_.Get(inherited_.Find(id)->key);
+  Batch& batch = held.batch;
+  if (state == nullptr || backlog_ == nullptr || !IsRestored(*state) || !AnyPending(batch)) return;
   // A part of it was parked by its owner: that is the batch.
-  const auto parked = std::find_if(state->waiting.begin(), state->waiting.end(), [&](auto& one) {
-    return one.second.key == inherited.operation.id;
-  });
-  if (parked != state->waiting.end()) return;
-  held.key = inherited.operation.id;
-  held.tries = 1;
-  held.first_try = ctx_->clock().Now();
-  held.recorded = false;
-  static_cast<void>(ParkBatch(*state, held, reason, inherited.deadline));
-  DropParkedContents(held);
+  if (ParkedBatch(*state, id) != state->waiting.end()) return;
+  batch.key = id;
+  batch.tries = 1;
+  batch.first_try = ctx_->clock().Now();
+  batch.recorded = false;
+  static_cast<void>(ParkBatch(*state, batch, reason, inherited_.DeadlineOf(id)));
+  DropParkedContents(batch);
 }
 
 void EndpointFunction::ParkHeldOlderThan(Duration age, ParkReason reason) {
   const MonotonicTime now = ctx_->clock().Now();
-  for (auto& [id, inherited] : inherited_) {
-    const std::vector<Message>& held = inherited.held.messages;
-    const auto pending = std::find_if(held.begin(), held.end(),
+  for (auto& [id, held] : held_) {
+    const std::vector<Message>& messages = held.batch.messages;
+    const auto pending = std::find_if(messages.begin(), messages.end(),
                                       [](const Message& message) { return message.pending; });
-    if (pending != held.end() && now - pending->arrived >= age) ParkHeld(inherited, reason);
+    if (pending != messages.end() && now - pending->arrived >= age) ParkHeld(id, held, reason);
   }
 }
 
 Batch EndpointFunction::TakeHeld(const IdBytes& id) {
-  auto found = inherited_.extract(id);
+  inherited_.Remove(id);
+  auto found = held_.extract(id);
   if (found.empty()) return {};
-  for (const int64_t offset : found.mapped().operation.offsets) held_offsets_.erase(offset);
-  return std::move(found.mapped().held);
+  return std::move(found.mapped().batch);
 }
 
 // No result has come: as after a crash, it may have reached its receiver, and is tried again as it
 // was.
 void EndpointFunction::EndInherited() {
   const MonotonicTime now = ctx_->clock().Now();
-  std::vector<std::pair<IdBytes, std::string>> ended;
-  for (const auto& [id, inherited] : inherited_) {
-    if (inherited.deadline <= now) ended.emplace_back(id, inherited.operation.key);
-  }
-  for (const auto& [id, key] : ended) {
-    Batch batch = TakeHeld(id);
-    if (batch.messages.empty()) continue;
-    if (!batch.recorded) batch.key = BatchKey(batch.messages);
-    batch.tries = 1;
-    batch.first_try = now;
-    EndpointState& state = StateOf(key);
-    Wait(state, now, std::move(batch));
+  for (const Operation& operation : inherited_.TakeLapsed(now)) {
+    auto found = held_.extract(operation.id);
+    if (found.empty()) continue;
+    EndpointState& state = StateOf(operation.key);
+    Held& held = found.mapped();
+    const auto parked = ParkedBatch(state, operation.id);
+    if (held.parked_due && parked != state.waiting.end() && *held.parked_due < parked->first) {
+      const MonotonicTime due = std::max(*held.parked_due, now);
+      Wait(state, due, TakeWaiting(state, parked));
+    }
+    Batch& batch = held.batch;
+    if (!batch.messages.empty()) {
+      if (!batch.recorded) batch.key = BatchKey(batch.messages);
+      batch.tries = 1;
+      batch.first_try = now;
+      Wait(state, now, std::move(batch));
+    }
     Schedule(state);
   }
   SetInheritedTimer();
@@ -271,10 +264,15 @@ void EndpointFunction::OnResult(TaskContext& ctx, const OperationResult& result)
   SettleResult(result, *flight);
 }
 
-void EndpointFunction::SettleEarlyResults() {
-  for (const auto& [result, flight] : std::exchange(early_results_, {})) {
-    SettleResult(result, flight);
-  }
+void EndpointFunction::SettleEarlyResults(const std::string& key) {
+  const auto found = early_results_.extract(key);
+  if (found.empty()) return;
+  early_results_count_ -= found.mapped().size();
+  for (const auto& [result, flight] : found.mapped()) SettleResult(result, flight);
+}
+
+void EndpointFunction::SettleAllEarlyResults() {
+  while (!early_results_.empty()) SettleEarlyResults(std::string(early_results_.begin()->first));
 }
 
 // As if it were a result of ours, for what the predecessor had in flight: messages that were held,
@@ -282,9 +280,7 @@ void EndpointFunction::SettleEarlyResults() {
 void EndpointFunction::SettleResult(const OperationResult& result, const FlightResult& flight) {
   EndpointState& state = StateOf(result.key);
   Batch batch = TakeHeld(result.id);
-  const auto parked =
-      std::find_if(state.waiting.begin(), state.waiting.end(),
-                   [&result](const auto& waiting) { return waiting.second.key == result.id; });
+  const auto parked = ParkedBatch(state, result.id);
   if (parked != state.waiting.end()) {
     Batch stored = TakeWaiting(state, parked);
     static_cast<void>(ReadMembers(state, stored));
@@ -293,8 +289,9 @@ void EndpointFunction::SettleResult(const OperationResult& result, const FlightR
               [](const Message& a, const Message& b) { return a.order < b.order; });
     batch = std::move(stored);
   } else if (backlog_ != nullptr && flight.parked && !IsRestored(state) &&
-             state.flag != Backlog::Flag::kNone && early_results_.size() < kEarlyResultsMax) {
-    early_results_.emplace_back(result, flight);
+             state.flag != Backlog::Flag::kNone && early_results_count_ < kEarlyResultsMax) {
+    early_results_[result.key].emplace_back(result, flight);
+    ++early_results_count_;
   }
   if (flight.outcome.verdict == Verdict::kDone && !flight.untried) {
     TakeNamed(state, result, flight, batch);

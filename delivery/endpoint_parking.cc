@@ -586,9 +586,9 @@ void EndpointFunction::OnRestored(TaskContext&, size_t index) {
   if (backlog_ == nullptr) return;
   backlog_->OnRestored(index);
   if (index != kBacklogChangelog) return;
-  for (auto& [id, inherited] : inherited_) {
-    EndpointState* state = endpoints_.Get(inherited.operation.key);
-    if (state != nullptr) ResolveListed(*state, inherited.held.messages);
+  for (auto& [id, held] : held_) {
+    EndpointState* state = endpoints_.Get(inherited_.Find(id)->key);
+    if (state != nullptr) ResolveListed(*state, held.batch.messages);
   }
   endpoints_.ForEach([this](absl::string_view key, EndpointState& state) {
     if (state.flag == Backlog::Flag::kNone) return;
@@ -618,12 +618,14 @@ void EndpointFunction::Rebuild() {
     state.drained_dry = false;
     rebuilding_.erase(rebuild_.front());
     rebuild_.pop_front();
+    // Nothing of which the result is here is sent again.
+    SettleEarlyResults(state.key);
     Schedule(state);
   }
   if (!rebuild_.empty()) {
     ctx_->SetTimer(kFunctionKey, kRebuildTimer, ctx_->clock().Now());
   } else {
-    SettleEarlyResults();
+    SettleAllEarlyResults();
   }
 }
 
@@ -659,8 +661,10 @@ bool EndpointFunction::RestoreBatches(EndpointState& state, std::string& from, s
     batch.last.kind = static_cast<OutcomeKind>(attempts.last_outcome);
     batch.last.status = attempts.last_status;
     MonotonicTime due = now + LeftUntilDue(attempts, wall);
-    const auto inherited = inherited_.find(stored.key);
-    if (inherited != inherited_.end()) due = std::max(due, inherited->second.deadline);
+    if (inherited_.Find(stored.key) != nullptr) {
+      held_[stored.key].parked_due = due;
+      due = std::max(due, inherited_.LastWaitOf(stored.key));
+    }
     Wait(state, due, std::move(batch));
   }
   return from.empty();

@@ -75,9 +75,9 @@ class KeyedProcessFunction {
   // Changelog `index` has been read to its end. Comes before any record, timer or OnResume() for a
   // changelog that is restored first; at any time later for one that is restored beside.
   virtual void OnRestored(TaskContext& /*ctx*/, size_t /*index*/) {}
-  // What predecessors had in flight when they gave the partition back and whose deadline has not
-  // passed; once, before any record. The records that these name come again: they are to be held
-  // until OnResult() or the deadline.
+  // What predecessors had in flight when they gave the partition back; once, before any record. The
+  // records that these name come again: they are to be held until OnResult(), or until no result
+  // can come (InheritedOperations).
   virtual void OnInherited(TaskContext& /*ctx*/, std::vector<Operation> /*operations*/) {}
   // The result of an operation that an earlier owner had begun, which came in after the partition
   // had moved (ShardEnvironment::results). It may come again, and for records that are complete.

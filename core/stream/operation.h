@@ -11,14 +11,15 @@
 
 namespace postrider {
 
-// Something that a function has begun in the outside world and that ends by itself: an HTTP request.
-// It outlives the function's ownership of its partition, so it is named in the log: by the in-flight
-// record that an owner leaves behind, and by the `result` record that tells what came of it.
+// Something that a function has begun in the outside world and that ends by itself: an HTTP
+// request. It outlives the function's ownership of its partition, so it is named in the log: by the
+// in-flight record that an owner leaves behind, and by the `result` record that tells what came of
+// it.
 struct Operation {
   std::string key;
   IdBytes id{};                  // of what was sent; the same in each repeat
   std::vector<int64_t> offsets;  // the records that it carries, ascending
-  WallTime deadline;             // no result comes later
+  WallTime deadline;             // no result is appended later
   friend bool operator==(const Operation&, const Operation&) = default;
 };
 

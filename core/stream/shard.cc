@@ -784,7 +784,8 @@ void ShardImpl::OnPartitionEnd(const TopicPartition& tp, int64_t next) {
   Task* task = Find(tp);
   if (task == nullptr) return;
   if (!task->located()) return LocateFresh(*task, next);
-  if (task->running() && task->reading) task->OnPartitionEnd(next);
+  // One that was passed over for want of room comes before the end.
+  if (task->running() && task->reading && !task->behind) task->OnPartitionEnd(next);
 }
 
 void ShardImpl::OnOutOfRange(const TopicPartition& tp, int64_t log_start) {
@@ -1069,9 +1070,9 @@ bool ShardImpl::AwaitsCommitOf(const Task& task) const {
                      });
 }
 
-// From its last acknowledged commit; one that it had sent before it failed is answered first, so that
-// what it had completed by then is not undone. Outside of a running phase it waits for the next one,
-// which an assignment may come before that makes the task anew.
+// From its last acknowledged commit; one that it had sent before it failed is answered first, so
+// that what it had completed by then is not undone. Outside of a running phase it waits for the
+// next one, which an assignment may come before that makes the task anew.
 void ShardImpl::Reopen(Task& task) {
   task.reopen_timer = 0;
   if (stopping_) return;

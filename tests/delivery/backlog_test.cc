@@ -643,11 +643,119 @@ TEST_F(HandoverTest, WithoutAResultItIsTriedAgainAtTheDeadline) {
   HandOver();
   RestoreBacklog();
   DeliverAt(0, MakeRecord(1));
+  function_->OnPartitionEnd(ctx(), 1);
   Advance(milliseconds(15'999));
   EXPECT_EQ(sink_->size(), 1u);
   Advance(milliseconds(1));
   EXPECT_EQ(sink_->size(), 2u);
   EXPECT_EQ(function().inherited(), 0u);
+}
+
+TEST_F(HandoverTest, AResultThatStandsInTheLogIsSeenThoughTheHandoverOutlastedTheDeadline) {
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  ASSERT_TRUE(sink_->at(0).request.may_start());
+  ctx().manual_clock().Advance(seconds(10));
+  HandOver();
+  sink_->AnswerStatus(0, 200);
+  Advance(seconds(7));
+  RestoreBacklog();
+  DeliverAt(0, MakeRecord(1));
+  Turn();
+  EXPECT_EQ(sink_->size(), 1u);
+  function_->OnResult(ctx(), results_.appended.at(0).second);
+  function_->OnPartitionEnd(ctx(), 2);
+  Turn();
+  EXPECT_TRUE(ctx().IsCompleted(0));
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(HandoverTest, PastTheDeadlineItIsTriedAgainAtThePartitionsEndOrFiveSecondsLater) {
+  for (const bool lags : {false, true}) {
+    SCOPED_TRACE(lags);
+    Publish();
+    Start();
+    const size_t before = sink_->size();
+    Deliver(1, 1);
+    Turn();
+    ASSERT_TRUE(sink_->at(before).request.may_start());
+    const int64_t offset = next_offset_ - 1;
+    HandOver();
+    ctx().manual_clock().Advance(seconds(17));
+    RestoreBacklog();
+    function_->OnInherited(ctx(), operations_);
+    DeliverAt(offset, MakeRecord(1));
+    Advance(milliseconds(4'999));
+    EXPECT_EQ(sink_->size(), before + 1);
+    if (lags) {
+      Advance(milliseconds(1));
+    } else {
+      function_->OnPartitionEnd(ctx(), offset + 1);
+      Turn();
+    }
+    EXPECT_EQ(sink_->size(), before + 2);
+    Stop();
+    lives_.push_back(std::make_unique<FakeTaskContext>());
+    ctx().manual_clock().SetWall(WallTimeFromMillis(1'900'000'000'000));
+  }
+}
+
+TEST_F(HandoverTest, ARetryWhoseResultStandsInTheLogIsNotSentAtItsDeadline) {
+  Publish();
+  Start();
+  ParkOneBatch(1, 1);
+  Advance(seconds(2));
+  ASSERT_EQ(sink_->size(), 2u);
+  ASSERT_TRUE(sink_->at(1).request.may_start());
+  HandOver();
+  sink_->AnswerStatus(1, 200);
+  Advance(seconds(17));  // nothing has been read meanwhile
+  RestoreBacklog();
+  Advance(milliseconds(1));
+  EXPECT_EQ(sink_->size(), 2u);
+  function_->OnResult(ctx(), results_.appended.at(0).second);
+  function_->OnPartitionEnd(ctx(), 2);
+  Settle();
+  EXPECT_EQ(Backlogged(), 0);
+  Advance(seconds(60));
+  EXPECT_EQ(sink_->size(), 2u);
+}
+
+TEST_F(HandoverTest, ARetryWithoutAResultGoesOnAtThePartitionsEnd) {
+  Publish();
+  Start();
+  ParkOneBatch(1, 1);
+  Advance(seconds(2));
+  ASSERT_EQ(sink_->size(), 2u);
+  ASSERT_TRUE(sink_->at(1).request.may_start());
+  HandOver();
+  Advance(seconds(17));
+  RestoreBacklog();
+  Advance(milliseconds(1));
+  EXPECT_EQ(sink_->size(), 2u);
+  function_->OnPartitionEnd(ctx(), 2);
+  Turn();
+  EXPECT_EQ(sink_->size(), 3u);
+}
+
+TEST_F(HandoverTest, AResultThatIsReadBeforeTheRestoreEndsItsRetryThoughThatIsDue) {
+  Publish();
+  Start();
+  ParkOneBatch(1, 1);
+  Advance(seconds(2));
+  ASSERT_EQ(sink_->size(), 2u);
+  ASSERT_TRUE(sink_->at(1).request.may_start());
+  HandOver();
+  sink_->AnswerStatus(1, 200);
+  function_->OnResult(ctx(), results_.appended.at(0).second);
+  Advance(seconds(17));
+  RestoreBacklog();
+  Turn();
+  Settle();
+  EXPECT_EQ(Backlogged(), 0);
+  EXPECT_EQ(sink_->size(), 2u);
 }
 
 TEST_F(HandoverTest, ARequestThatHadNoSlotYetIsPassedOnAsUntried) {

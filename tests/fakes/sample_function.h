@@ -21,6 +21,7 @@
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/stream/function.h"
+#include "core/stream/inherited_operations.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/operation.h"
 #include "core/stream/record.h"
@@ -72,7 +73,7 @@ class SampleFunction final : public KeyedProcessFunction {
   void OnElement(TaskContext& ctx, const LogRecord& record) override;
   void OnSkipped(TaskContext&, const LogRecord&) override {}
   void OnTimer(TaskContext& ctx, absl::string_view key, uint32_t tag, MonotonicTime time) override;
-  void OnPartitionEnd(TaskContext&, int64_t) override {}
+  void OnPartitionEnd(TaskContext&, int64_t) override;
   void OnRoom(TaskContext&) override { Pump(); }
   void OnResume(TaskContext&) override;
   void OnPressure(TaskContext&) override {}
@@ -108,7 +109,8 @@ class SampleFunction final : public KeyedProcessFunction {
   // Nobody has begun after it.
   bool Owns() const;
   static std::string Identity(int64_t offset) { return absl::StrCat(offset); }
-  bool IsInherited(int64_t offset) const;
+  bool IsInherited(int64_t offset) const { return inherited_.Carrying(offset) != nullptr; }
+  void EndInherited();
   void Pump();
   void Send(Message message);
   void OnOutcome(const OperationResult& result);
@@ -125,7 +127,7 @@ class SampleFunction final : public KeyedProcessFunction {
   std::set<size_t> restored_;
   std::deque<Message> ready_;
   std::map<int64_t, Message> held_;  // by offset: an inherited operation has them
-  std::map<IdBytes, Operation> inherited_;
+  InheritedOperations inherited_;
   std::map<int64_t, Message> flying_;  // by offset
   std::set<int64_t> known_;            // of all messages in memory
   std::set<int64_t> finishing_;        // records that were read while their removal was on its way
@@ -284,30 +286,31 @@ inline void SampleFunction::OnRestored(TaskContext& ctx, size_t index) {
 
 inline void SampleFunction::OnInherited(TaskContext& ctx, std::vector<Operation> operations) {
   EXPECT_TRUE(restored_.contains(0));
-  for (Operation& operation : operations) {
-    const Duration left = operation.deadline - ctx.clock().Wall();
-    EXPECT_GT(left, Duration::zero());
-    ctx.SetTimer(
-        absl::string_view(reinterpret_cast<const char*>(operation.id.data()), operation.id.size()),
-        kHeldTimer, ctx.clock().Now() + left);
-    inherited_[operation.id] = std::move(operation);
-  }
+  inherited_.Add(std::move(operations), ctx.clock());
+  EndInherited();
+}
+
+// What nobody will tell of any more is sent again.
+inline void SampleFunction::EndInherited() {
+  inherited_.TakeLapsed(ctx_->clock().Now());
+  const auto next = inherited_.NextLapse();
+  if (next) ctx_->SetTimer("", kHeldTimer, *next);
+  Release();
+}
+
+inline void SampleFunction::OnPartitionEnd(TaskContext&, int64_t) {
+  if (inherited_.empty()) return;
+  inherited_.OnPartitionEnd();
+  EndInherited();
 }
 
 inline bool SampleFunction::Owns() const {
   return ctx_->epoch() == program_.world().epoch[ctx_->partition()];
 }
 
-inline bool SampleFunction::IsInherited(int64_t offset) const {
-  return std::any_of(inherited_.begin(), inherited_.end(), [offset](const auto& entry) {
-    const std::vector<int64_t>& offsets = entry.second.offsets;
-    return std::find(offsets.begin(), offsets.end(), offset) != offsets.end();
-  });
-}
-
 // Whatever message it is that the records belong to, wherever it stands by now.
 inline void SampleFunction::OnResult(TaskContext&, const OperationResult& result) {
-  inherited_.erase(result.id);
+  inherited_.Remove(result.id);
   for (const int64_t offset : result.offsets) {
     if (result.outcome != "taken") continue;
     const auto held = held_.find(offset);
@@ -381,9 +384,7 @@ inline void SampleFunction::OnElement(TaskContext& ctx, const LogRecord& record)
 inline void SampleFunction::OnTimer(TaskContext&, absl::string_view key, uint32_t tag,
                                     MonotonicTime) {
   if (tag == kAgainTimer) return WakeParked(std::string(key));
-  const WallTime now = ctx_->clock().Wall();
-  std::erase_if(inherited_, [now](const auto& entry) { return entry.second.deadline <= now; });
-  Release();
+  EndInherited();
 }
 
 inline void SampleFunction::WakeParked(const std::string& key) {
@@ -505,7 +506,7 @@ inline std::vector<Operation> SampleFunction::Operations() const {
   for (const auto& [number, flight] : program_.flights_) {
     if (flight.function == this) operations.push_back(flight.operation);
   }
-  for (const auto& [id, operation] : inherited_) operations.push_back(operation);
+  for (Operation& operation : inherited_.All()) operations.push_back(std::move(operation));
   return operations;
 }
 

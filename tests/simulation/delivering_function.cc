@@ -221,30 +221,24 @@ void DeliveringFunction::WakeEntries() {
   }
 }
 
-// A clock that was set back makes it wait no longer than a request may take.
 void DeliveringFunction::OnInherited(TaskContext& ctx, std::vector<Operation> operations) {
-  for (Operation& operation : operations) {
-    const Duration left =
-        std::min<Duration>(operation.deadline - ctx.clock().Wall(), at_.request_timeout);
-    const MonotonicTime until = ctx.clock().Now() + left;
-    ctx.SetTimer(Name(operation.offsets.front()), kRelease, until);
-    inherited_.push_back({std::move(operation), until});
-  }
+  inherited_.Add(std::move(operations), ctx.clock());
+  EndInherited();
 }
 
-bool DeliveringFunction::Awaited(int64_t offset) const {
-  return std::any_of(inherited_.begin(), inherited_.end(), [offset](const Inherited& one) {
-    const auto& offsets = one.operation.offsets;
-    return std::find(offsets.begin(), offsets.end(), offset) != offsets.end();
-  });
+void DeliveringFunction::EndInherited() {
+  inherited_.TakeLapsed(ctx_->clock().Now());
+  const auto next = inherited_.NextLapse();
+  if (next) ctx_->SetTimer("", kRelease, *next);
+  for (auto& [offset, item] : items_) {
+    if (item.stage == Stage::kHeld && !Awaited(offset)) item.stage = Stage::kWaiting;
+  }
+  Pump();
 }
 
 void DeliveringFunction::OnResult(TaskContext&, const OperationResult& result) {
   at_.oracle->Note(absl::StrCat("result ", tp_.ToString(), " ", result.offsets.front()));
-  const auto awaited =
-      std::find_if(inherited_.begin(), inherited_.end(),
-                   [&result](const Inherited& one) { return one.operation.id == result.id; });
-  if (awaited != inherited_.end()) inherited_.erase(awaited);
+  inherited_.Remove(result.id);
   for (const int64_t offset : result.offsets) {
     const auto item = items_.find(offset);
     if (item != items_.end()) {
@@ -293,15 +287,15 @@ void DeliveringFunction::OnTimer(TaskContext& ctx, absl::string_view, uint32_t t
     for (const std::string& key : due) Retry(key);
     return;
   }
-  std::erase_if(inherited_,
-                [now = ctx.clock().Now()](const Inherited& one) { return one.until <= now; });
-  for (auto& [offset, item] : items_) {
-    if (item.stage == Stage::kHeld && !Awaited(offset)) item.stage = Stage::kWaiting;
-  }
-  Pump();
+  EndInherited();
 }
 
-void DeliveringFunction::OnPartitionEnd(TaskContext&, int64_t) { at_end_ = true; }
+void DeliveringFunction::OnPartitionEnd(TaskContext&, int64_t) {
+  at_end_ = true;
+  if (inherited_.empty()) return;
+  inherited_.OnPartitionEnd();
+  EndInherited();
+}
 
 void DeliveringFunction::OnRoom(TaskContext&) {
   RunSteps();
@@ -334,7 +328,7 @@ void DeliveringFunction::OnDrain(TaskContext&, Drain) {
 
 std::vector<Operation> DeliveringFunction::Operations() const {
   std::vector<Operation> operations = program_.OperationsOf(*this);
-  for (const Inherited& one : inherited_) operations.push_back(one.operation);
+  for (Operation& operation : inherited_.All()) operations.push_back(std::move(operation));
   for (const auto& [operation, ok] : kept_) operations.push_back(operation);
   return operations;
 }

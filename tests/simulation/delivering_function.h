@@ -16,6 +16,7 @@
 #include "core/base/random.h"
 #include "core/stream/durable_timers.h"
 #include "core/stream/function.h"
+#include "core/stream/inherited_operations.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/operation.h"
 #include "tests/simulation/oracle.h"
@@ -134,17 +135,14 @@ class DeliveringFunction final : public KeyedProcessFunction {
     Stage stage = Stage::kWaiting;
     bool read_again = false;  // an owner before this one may have put it into its backlog
   };
-  struct Inherited {
-    Operation operation;
-    MonotonicTime until;
-  };
 
   using Step = std::function<bool()>;  // false: no room, again later
   void Try(Step step);
   void RunSteps();
 
   void Pump();
-  bool Awaited(int64_t offset) const;
+  bool Awaited(int64_t offset) const { return inherited_.Carrying(offset) != nullptr; }
+  void EndInherited();
   void Begin(const std::string& key, const std::vector<int64_t>& offsets, int attempt);
   void Deliver(int64_t offset, const std::string& key);
   void Settle(int64_t offset, const std::string& key, bool counted);
@@ -169,7 +167,7 @@ class DeliveringFunction final : public KeyedProcessFunction {
 
   std::map<int64_t, Item> items_;
   std::set<int64_t> working_;  // entries of the backlog that are in flight or on their way out
-  std::vector<Inherited> inherited_;
+  InheritedOperations inherited_;
   std::deque<std::pair<Operation, bool>> kept_;  // results after OnGivenBack()
   std::deque<Step> steps_;
   bool running_steps_ = false;

@@ -154,7 +154,6 @@ class Simulation {
         if (world_.processes.size() < 3) Start();
         break;
       case 1: {
-        // Somebody stays: a group of none has no handover.
         Process* const process = AnyProcess();
         if (Staying() > 1 && process != nullptr) world_.Stop(*process);
         break;
@@ -162,6 +161,13 @@ class Simulation {
       case 2:
         world_.Compact({random.Below(2) == 0 ? Oracle::kState : Oracle::kBacklog, AnyPartition()},
                        false);
+        break;
+      case 3:
+        // Nobody stays; who comes may find that all deadlines have passed.
+        if (random.Below(3) != 0) break;
+        for (const auto& process : world_.processes) world_.Stop(*process);
+        world_.Pass(milliseconds(static_cast<int64_t>(random.Below(10'000))));
+        Start();
         break;
       default:
         break;

@@ -31,9 +31,9 @@ StateSerializer<std::string> Bytes() {
 }  // namespace
 
 InFlightRecord::InFlightRecord(StateBackend& backend, const Clock& clock)
-    : clock_(clock), state_(backend, clock, Descriptor(), Bytes()) {}
+    : state_(backend, clock, Descriptor(), Bytes()) {}
 
-absl::StatusOr<std::vector<Operation>> InFlightRecord::Read() const {
+absl::StatusOr<std::vector<Operation>> InFlightRecord::Inherited() const {
   ASSIGN_OR_RETURN(const absl::optional<std::string> encoded, state_.Get(""));
   if (!encoded) return std::vector<Operation>();
   absl::StatusOr<std::vector<Operation>> operations = DecodeOperations(*encoded);
@@ -44,17 +44,8 @@ absl::StatusOr<std::vector<Operation>> InFlightRecord::Read() const {
   return operations;
 }
 
-absl::StatusOr<std::vector<Operation>> InFlightRecord::Inherited() const {
-  ASSIGN_OR_RETURN(std::vector<Operation> operations, Read());
-  const WallTime now = clock_.Wall();
-  std::erase_if(operations,
-                [now](const Operation& operation) { return operation.deadline <= now; });
-  return operations;
-}
-
 bool InFlightRecord::Write(const std::vector<Operation>& operations) {
   if (!operations.empty()) return state_.Put("", EncodeOperations(operations));
-  // One that has lapsed says nothing to anybody.
   const absl::StatusOr<std::vector<Operation>> before = Inherited();
   if (!before.ok() || before->empty()) return true;
   return state_.Clear("");

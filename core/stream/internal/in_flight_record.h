@@ -21,16 +21,13 @@ class InFlightRecord {
   // Made before anything is restored; `backend` and `clock` outlive it.
   InFlightRecord(StateBackend& backend, const Clock& clock);
 
-  // What former owners left whose deadline has not passed. kFailedPrecondition: a newer version
-  // wrote it.
+  // What the last owner that had something in flight has left, however long ago: the results may
+  // stand in the log, unread. kFailedPrecondition: a newer version wrote it.
   absl::StatusOr<std::vector<Operation>> Inherited() const;
   // Names `operations`, and none of former times. False: no room, what stood there stays.
   [[nodiscard]] bool Write(const std::vector<Operation>& operations);
 
  private:
-  absl::StatusOr<std::vector<Operation>> Read() const;
-
-  const Clock& clock_;
   ValueState<std::string> state_;
 };
 

@@ -456,6 +456,44 @@ TEST_F(DurableTest, InheritedOperationIsAwaitedUntilItsDeadlineOnly) {
   EXPECT_EQ(Committed(t1_), 1);
 }
 
+TEST_F(DurableTest, ResultThatStandsInTheLogIsSeenHoweverLateTheSuccessorComes) {
+  Write(t1_, 2);
+  world_.latency = [](const std::string&) { return Duration(seconds(2)); };
+  auto a = Join();
+  Pass(milliseconds(300), {a.get()});
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Pass(seconds(3), {a.get()});
+  ASSERT_TRUE(done);
+  a.reset();
+  Pass(std::chrono::hours(1), {}, std::chrono::minutes(1));
+  auto b = Join();
+  Pass(seconds(1), {b.get()});
+  EXPECT_EQ(world_.arrived["t/1@0"], 1);
+  EXPECT_EQ(world_.arrived["t/1@1"], 1);
+  EXPECT_EQ(b->At(t1_).inherited(), 0u);
+  EXPECT_EQ(b->At(t1_).Count("k"), 2);
+  EXPECT_EQ(Committed(t1_), 4);  // the results too
+}
+
+TEST_F(DurableTest, WhatNobodyTellsOfIsSentAgainAtThePartitionsEnd) {
+  Write(t1_, 1);
+  world_.latency = [](const std::string&) { return Duration(seconds(2)); };
+  options_.stop_wait_max = milliseconds(500);
+  auto a = Join();
+  Pass(milliseconds(300), {a.get()});
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Pass(seconds(1), {a.get()});
+  ASSERT_TRUE(done);
+  a.reset();
+  Pass(seconds(10), {});
+  auto b = Join();
+  Pass(milliseconds(500), {b.get()});
+  EXPECT_EQ(world_.arrived["t/1@0"], 2);
+  EXPECT_EQ(b->At(t1_).inherited(), 0u);
+}
+
 TEST_F(DurableTest, WhatIsInheritedIsHandedOn) {
   Write(t1_, 1);
   world_.latency = [](const std::string&) { return Duration(seconds(5)); };
