@@ -23,14 +23,14 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
                                  const DeliveryOptions& options, std::unique_ptr<HttpSink> sink,
                                  const KeyRing& keys, DeliveryMetrics& metrics, uint64_t seed)
     : loop_(environment.loop),
-      results_(environment.results),
       options_(options),
       backlog_room_(options.backlog_room_bytes),
       line_(options.requests_max),
       sink_(std::move(sink)),
       keys_(keys),
       metrics_(metrics),
-      random_(seed) {
+      random_(seed),
+      operations_(environment.results) {
   if (options_.reports) {
     reporting_ = std::make_unique<EndpointReporting>(*options_.reports, options_.topic_prefix,
                                                      metrics_.reports, random_);
@@ -42,8 +42,8 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
 DeliveryProgram::~DeliveryProgram() {
   POSTRIDER_CHECK(functions_.empty());
   // Nobody may be told any more.
-  metrics_.requests_in_flight.Add(-static_cast<double>(moved_.size()));
-  moved_.clear();
+  metrics_.requests_in_flight.Add(-static_cast<double>(operations_.moved()));
+  operations_.AbortMoved();
   sink_->AbortAll();
   while (sink_->in_flight() > 0) loop_.RunOnce(Duration::zero());
 }
@@ -141,19 +141,7 @@ void DeliveryProgram::Forget(EndpointFunction* function) {
   }
 }
 
-void DeliveryProgram::TakeOver(uint64_t flight, MovedFlight moved) {
-  moved_.emplace(flight, std::move(moved));
-}
-
-void DeliveryProgram::OnMovedResult(uint64_t flight, const HttpResult& result) {
-  auto found = moved_.extract(flight);
-  // Its function ended it, and wants no result.
-  if (found.empty()) return;
-  metrics_.requests_in_flight.Add(-1);
-  PassOn(found.mapped(), result);
-}
-
-void DeliveryProgram::PassOn(const MovedFlight& moved, const HttpResult& result) {
+OperationResult DeliveryProgram::Tell(const MovedFlight& moved, const HttpResult& result) {
   OutcomeContext context;
   context.batch_size = moved.batch_size;
   context.now = loop_.clock().Wall();
@@ -164,10 +152,11 @@ void DeliveryProgram::PassOn(const MovedFlight& moved, const HttpResult& result)
   for (const size_t place : answer.failed) flight.failed.push_back(moved.digests[place]);
   if (answer.foreign > 0) metrics_.foreign_acks.Add(static_cast<double>(answer.foreign));
   flight.untried = result.failure == HttpFailure::kAborted && !result.request_sent;
-  OperationResult passed = moved.result;
-  passed.outcome = EncodeFlightResult(flight);
+  OperationResult told = moved.result;
+  told.outcome = EncodeFlightResult(flight);
+  metrics_.requests_in_flight.Add(-1);
   metrics_.results_passed_on.Increment();
-  results_.Append(moved.tp, passed);
+  return told;
 }
 
 }  // namespace postrider::delivery

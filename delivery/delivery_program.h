@@ -8,7 +8,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
@@ -16,6 +15,7 @@
 #include "core/compression/compressor.h"
 #include "core/crypto/key_ring.h"
 #include "core/http/http_sink.h"
+#include "core/stream/async_operations.h"
 #include "core/stream/function.h"
 #include "core/stream/operation.h"
 #include "core/stream/record.h"
@@ -61,9 +61,8 @@ struct DeliveryOptions {
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };
 
-// A request whose key group has moved: its result goes to the new owner.
+// A request whose key group moves: its result goes to the new owner.
 struct MovedFlight {
-  TopicPartition tp;
   OperationResult result;  // but for its outcome
   FlightResult flight;     // but for its outcome
   size_t batch_size = 1;
@@ -74,8 +73,8 @@ struct MovedFlight {
 };
 
 // What the endpoint functions of one shard share: the way out, the snapshot, the line in which
-// endpoints with something to send take turns, one request each, and requests that have outlived
-// the ownership of their key group.
+// endpoints with something to send take turns, one request each, and all requests in flight, also
+// those that have outlived the ownership of their key group.
 //
 // Threads: the shard's.
 // Bounds:  the lines hold each endpoint once; requests are bounded by the sink, what is read back
@@ -132,14 +131,11 @@ class DeliveryProgram final : public ShardProgram {
   }
   void AddWaiting(size_t bytes) { waiting_bytes_ += bytes; }
   void TakeWaiting(size_t bytes) { waiting_bytes_ -= bytes; }
-  // Names a request over all functions of the shard.
-  uint64_t NextFlight() { return next_flight_++; }
-  // The key group of a request has moved; OnMovedResult() will be told of its end.
-  void TakeOver(uint64_t flight, MovedFlight moved);
-  void OnMovedResult(uint64_t flight, const HttpResult& result);
-  // The same for one that has ended already.
-  void PassOn(const MovedFlight& moved, const HttpResult& result);
-  size_t in_flight() const override { return moved_.size(); }
+  // The requests in flight. Of one endpoint its window bounds them, in all the sink.
+  AsyncOperations<HttpResult>& operations() { return operations_; }
+  // What the new owner is told of a request that was in flight when its key group moved.
+  OperationResult Tell(const MovedFlight& moved, const HttpResult& result);
+  size_t in_flight() const override { return operations_.moved(); }
 
  private:
   struct AwaitsRoom {
@@ -153,7 +149,6 @@ class DeliveryProgram final : public ShardProgram {
   bool RoomChanged() const { return room_given_ != backlog_room_.given(); }
 
   EventLoop& loop_;
-  ResultSink& results_;
   DeliveryOptions options_;
   BacklogRoom backlog_room_;
   FairQueue line_;
@@ -170,8 +165,7 @@ class DeliveryProgram final : public ShardProgram {
   bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;
   NamedLines host_lines_;  // of hosts with no room: as many as fill the sink's line, if at all
-  uint64_t next_flight_ = 1;
-  absl::flat_hash_map<uint64_t, MovedFlight> moved_;
+  AsyncOperations<HttpResult> operations_;
 };
 
 }  // namespace postrider::delivery

@@ -40,7 +40,7 @@ EndpointFunction::EndpointFunction(DeliveryProgram& program)
     : program_(program), self_(std::make_shared<EndpointFunction*>(this)) {}
 
 EndpointFunction::~EndpointFunction() {
-  POSTRIDER_CHECK(flights_ == 0);
+  POSTRIDER_CHECK(program_.operations().in_flight(*this) == 0);
   program_.Forget(this);
 }
 

@@ -18,6 +18,7 @@
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/http/http_sink.h"
+#include "core/stream/async_operations.h"
 #include "core/stream/function.h"
 #include "core/stream/inherited_operations.h"
 #include "core/stream/keyed_state.h"
@@ -65,7 +66,8 @@ struct MovedFlight;
 // a batch and what is in flight beside; what is read back from the backlog and the members of
 // batches that wait for their retry are bounded over all endpoints of the shard (DeliveryProgram).
 // An endpoint without any message is forgotten after a while.
-class EndpointFunction final : public KeyedProcessFunction {
+class EndpointFunction final : public KeyedProcessFunction,
+                               private AsyncOperations<HttpResult>::Owner {
  public:
   // `program` outlives it.
   explicit EndpointFunction(DeliveryProgram& program);
@@ -130,11 +132,6 @@ class EndpointFunction final : public KeyedProcessFunction {
     // When the batch that stands in the backlog under its id, and waits for it too, would be due.
     absl::optional<MonotonicTime> parked_due;
   };
-  struct KeptResult {
-    std::string key;
-    uint64_t flight = 0;
-    HttpResult result;
-  };
   enum class Admission { kSend, kDrop, kWait };
 
   // endpoint_function.cc
@@ -170,8 +167,7 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool MayStart(const std::string& key, uint64_t flight);
 
   // endpoint_settling.cc
-  friend class DeliveryProgram;
-  void OnHttpResult(const std::string& key, uint64_t flight, HttpResult result);
+  void OnEnded(const std::string& key, uint64_t flight, HttpResult result) override;
   void SettleFlight(EndpointState& state, uint64_t flight, const HttpResult& result);
   void Settle(EndpointState& state, Batch batch, const Outcome& outcome);
   void Apply(EndpointState& state, const Outcome& outcome);
@@ -289,6 +285,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   void TakeNamed(EndpointState& state, const OperationResult& result, const FlightResult& flight,
                  Batch& batch);
   MovedFlight Moved(const EndpointState& state, const Flight& flight) const;
+  absl::optional<Operation> Describe(const std::string& key, uint64_t flight) const override;
+  AsyncOperations<HttpResult>::Telling Leave(const std::string& key, uint64_t flight) override;
 
   DeliveryProgram& program_;
   TaskContext* ctx_ = nullptr;
@@ -313,7 +311,6 @@ class EndpointFunction final : public KeyedProcessFunction {
   absl::flat_hash_map<std::string, std::vector<std::pair<OperationResult, FlightResult>>>
       early_results_;
   size_t early_results_count_ = 0;
-  std::vector<KeptResult> kept_;
   uint64_t contents_read_ = 0;  // of the snapshot whose settings were read last
   // Endpoints whose batches are to be read from the backlog; of the first one, where to go on.
   std::deque<std::string> rebuild_;
@@ -323,10 +320,8 @@ class EndpointFunction final : public KeyedProcessFunction {
   bool at_partition_end_ = false;
   bool caught_up_ = false;  // the partition's end was seen: no record comes again
   bool flushing_ = false;
-  bool given_back_ = false;
-  size_t flights_ = 0;
   size_t in_line_ = 0;
-  // Handed weakly to callbacks of the sink: gone when this is closed.
+  // Handed weakly to the sink, to be asked for the right to start: gone when this is closed.
   std::shared_ptr<EndpointFunction*> self_;
 };
 

@@ -68,47 +68,43 @@ void EndpointFunction::RecordFlights() {
 
 size_t EndpointFunction::in_flight() const {
   // What can be sent at once is sent before the process stops; all of that stands in line.
-  const size_t flights = flights_ - kept_.size();
+  const size_t flights = program_.operations().in_flight(*this);
   return flushing_ ? flights + in_line_ : flights;
 }
 
+// Where order counts what is in flight ends with its owner.
+absl::optional<Operation> EndpointFunction::Describe(const std::string& key,
+                                                     uint64_t flight_id) const {
+  const EndpointState& state = *endpoints_.Get(key);
+  if (state.order != nullptr) return absl::nullopt;
+  const Flight& flight = state.flights.at(flight_id);
+  Operation operation;
+  operation.key = key;
+  operation.id = *flight.batch.key;
+  operation.offsets = PendingOffsets(flight.batch);
+  operation.deadline =
+      ctx_->clock().Wall() + std::chrono::ceil<std::chrono::milliseconds>(std::max(
+                                 FlightDeadline(flight) - ctx_->clock().Now(), Duration::zero()));
+  return operation;
+}
+
 std::vector<Operation> EndpointFunction::Operations() const {
-  const MonotonicTime now = ctx_->clock().Now();
-  const WallTime wall = ctx_->clock().Wall();
-  std::vector<Operation> operations;
-  endpoints_.ForEach([&](absl::string_view key, const EndpointState& state) {
-    if (state.order != nullptr) return;
-    for (const auto& [id, flight] : state.flights) {
-      Operation operation;
-      operation.key = std::string(key);
-      operation.id = *flight.batch.key;
-      operation.offsets = PendingOffsets(flight.batch);
-      operation.deadline = wall + std::chrono::ceil<std::chrono::milliseconds>(
-                                      std::max(FlightDeadline(flight) - now, Duration::zero()));
-      operations.push_back(std::move(operation));
-    }
-  });
+  std::vector<Operation> operations = program_.operations().Operations(*this);
   for (Operation& operation : inherited_.All()) operations.push_back(std::move(operation));
   return operations;
 }
 
-void EndpointFunction::OnGivenBack(TaskContext&) { given_back_ = true; }
+void EndpointFunction::OnGivenBack(TaskContext&) { program_.operations().GiveBack(*this); }
 
 void EndpointFunction::OnResume(TaskContext&) {
   flushing_ = false;
-  if (std::exchange(given_back_, false)) {
-    // It came straight back.
-    for (const KeptResult& kept : std::exchange(kept_, {})) {
-      SettleFlight(*endpoints_.Get(kept.key), kept.flight, kept.result);
-    }
-  }
+  program_.operations().Resume(*this);
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) { Schedule(state); });
 }
 
 MovedFlight EndpointFunction::Moved(const EndpointState& state, const Flight& flight) const {
   const Batch& batch = flight.batch;
   MovedFlight moved;
-  moved.tp = ctx_->partition();
   moved.result.key = state.key;
   moved.result.id = *batch.key;
   moved.result.offsets = PendingOffsets(batch);
@@ -134,25 +130,30 @@ MovedFlight EndpointFunction::Moved(const EndpointState& state, const Flight& fl
   return moved;
 }
 
+AsyncOperations<HttpResult>::Telling EndpointFunction::Leave(const std::string& key,
+                                                             uint64_t flight_id) {
+  EndpointState& state = *endpoints_.Get(key);
+  if (state.order != nullptr) return nullptr;
+  const auto flight = state.flights.find(flight_id);
+  MovedFlight moved = Moved(state, flight->second);
+  state.flights.erase(flight);
+  return [program = &program_, moved = std::move(moved)](const HttpResult& result) {
+    return program->Tell(moved, result);
+  };
+}
+
 void EndpointFunction::Close(TaskContext&, CloseReason reason) {
   self_.reset();
   program_.Forget(this);
-  for (const KeptResult& kept : std::exchange(kept_, {})) {
-    EndpointState& state = *endpoints_.Get(kept.key);
-    const auto flight = state.flights.find(kept.flight);
-    if (reason == CloseReason::kMoved && state.order == nullptr) {
-      program_.PassOn(Moved(state, flight->second), kept.result);
-    }
-    program_.metrics().requests_in_flight.Add(-1);
-    state.flights.erase(flight);
+  if (reason == CloseReason::kMoved) {
+    program_.operations().Move(*this, ctx_->partition());
+  } else {
+    program_.operations().Abort(*this);
   }
-  endpoints_.ForEach([this, reason](absl::string_view, EndpointState& state) {
+  endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
     for (const auto& [id, flight] : state.flights) {
-      // Where order counts nobody awaits it: its messages are the first that the successor sends.
-      if (reason == CloseReason::kMoved && state.order == nullptr) {
-        program_.TakeOver(id, Moved(state, flight));
-        continue;
-      }
+      // When it moves: of those where order counts, whose messages are the first that the successor
+      // sends.
       program_.sink().Abort(flight.request);
       program_.metrics().requests_in_flight.Add(-1);
     }
@@ -161,7 +162,6 @@ void EndpointFunction::Close(TaskContext&, CloseReason reason) {
     state.waiting.clear();
     state.flights.clear();
   });
-  flights_ = 0;
   in_line_ = 0;
   ctx_ = nullptr;
 }

@@ -330,7 +330,7 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
     Settle(state, std::move(batch), MisconfiguredOutcome());
     return bytes;
   }
-  const uint64_t id = program_.NextFlight();
+  const uint64_t id = program_.operations().Begin(*this, state.key);
   const size_t size = batch.messages.size();
   Flight flight;
   flight.facts = FactsOf(*request, batch);
@@ -355,7 +355,6 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
     EndpointOrder::SetKeys(placed.batch);
     state.order->Block(placed.batch);
   }
-  ++flights_;
   program_.metrics().requests_in_flight.Add(1);
   program_.metrics().batch_messages.Observe(static_cast<double>(size));
   const std::weak_ptr<EndpointFunction*> self = self_;
@@ -365,16 +364,10 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   };
   // The program outlives each request; this function need not.
   program_.TakeSlot(state.customer);
-  placed.request =
-      program_.sink().Send(*std::move(request), [program = &program_, self, key = state.key, id,
-                                                 customer = state.customer](HttpResult result) {
+  placed.request = program_.sink().Send(
+      *std::move(request), [program = &program_, id, customer = state.customer](HttpResult result) {
         program->GiveSlot(customer);
-        const std::shared_ptr<EndpointFunction*> function = self.lock();
-        if (function != nullptr) {
-          (*function)->OnHttpResult(key, id, std::move(result));
-        } else {
-          program->OnMovedResult(id, result);
-        }
+        program->operations().End(id, std::move(result));
       });
   return bytes;
 }

@@ -26,29 +26,22 @@ constexpr std::chrono::hours kDisabledFor{1};
 
 using subscriptions::DispatchRecord;
 
-void EndpointFunction::OnHttpResult(const std::string& key, uint64_t flight_id, HttpResult result) {
+void EndpointFunction::OnEnded(const std::string& key, uint64_t flight_id, HttpResult result) {
   EndpointState* state = endpoints_.Get(key);
   POSTRIDER_CHECK(state != nullptr);
-  const auto flight = state->flights.find(flight_id);
-  POSTRIDER_CHECK(flight != state->flights.end());
-  if (given_back_) {
-    // Nobody would know of it: the last commit is on its way.
-    kept_.push_back(KeptResult{key, flight_id, std::move(result)});
-    return;
-  }
   SettleFlight(*state, flight_id, result);
 }
 
 void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
                                     const HttpResult& result) {
   const auto flight = state.flights.find(flight_id);
+  POSTRIDER_CHECK(flight != state.flights.end());
   Batch batch = std::move(flight->second.batch);
   const std::vector<IdBytes> message_ids = std::move(flight->second.message_ids);
   // It serves for reading back what is given up.
   BacklogRoom::Hold room = std::move(flight->second.room);
   AttemptFacts facts = std::move(flight->second.facts);
   state.flights.erase(flight);
-  --flights_;
   if (batch.bisection != nullptr) state.piece_in_flight = false;
   if (state.order != nullptr) state.order->Unblock(batch);
   state.last_used = ctx_->clock().Now();

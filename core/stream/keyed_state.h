@@ -36,6 +36,10 @@ class ReplayableValueState {
     auto found = values_.find(key);
     return found == values_.end() ? nullptr : &found->second;
   }
+  const T* Get(absl::string_view key) const {
+    const auto found = values_.find(key);
+    return found == values_.end() ? nullptr : &found->second;
+  }
   // The key's value, made by T(args...) if there is none.
   template <typename... Args>
   T& GetOrCreate(absl::string_view key, Args&&... args) {

@@ -14,18 +14,19 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
+#include "core/stream/async_operations.h"
 #include "core/stream/function.h"
 #include "core/stream/inherited_operations.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/operation.h"
 #include "core/stream/record.h"
 #include "core/stream/state_backend.h"
+#include "tests/fakes/state_serializers.h"
 
 namespace postrider {
 
@@ -56,8 +57,10 @@ struct SampleWorld {
 };
 
 class SampleProgram;
+// Whether the outside world has taken a record.
+using SampleOperations = AsyncOperations<bool>;
 
-class SampleFunction final : public KeyedProcessFunction {
+class SampleFunction final : public KeyedProcessFunction, private SampleOperations::Owner {
  public:
   static constexpr uint32_t kAgainTimer = 1;
   static constexpr uint32_t kHeldTimer = 2;
@@ -78,9 +81,9 @@ class SampleFunction final : public KeyedProcessFunction {
   void OnResume(TaskContext&) override;
   void OnPressure(TaskContext&) override {}
   void OnDrain(TaskContext&, Drain) override { draining_ = true; }
-  size_t in_flight() const override { return flying_.size(); }
+  size_t in_flight() const override;
   std::vector<Operation> Operations() const override;
-  void OnGivenBack(TaskContext&) override { given_back_ = true; }
+  void OnGivenBack(TaskContext&) override;
   void Close(TaskContext& ctx, CloseReason reason) override;
 
   // For tests.
@@ -113,8 +116,12 @@ class SampleFunction final : public KeyedProcessFunction {
   void EndInherited();
   void Pump();
   void Send(Message message);
-  void OnOutcome(const OperationResult& result);
-  void Settle(Message message, bool taken);
+  // SampleOperations::Owner
+  void OnEnded(const std::string& key, uint64_t number, bool taken) override;
+  absl::optional<Operation> Describe(const std::string&, uint64_t number) const override {
+    return operations_.at(number);
+  }
+  SampleOperations::Telling Leave(const std::string& key, uint64_t number) override;
   void Park(Message message);
   void Take(Message message);
   void WakeParked(const std::string& key);
@@ -132,20 +139,19 @@ class SampleFunction final : public KeyedProcessFunction {
   std::set<int64_t> known_;            // of all messages in memory
   std::set<int64_t> finishing_;        // records that were read while their removal was on its way
   std::deque<Write> writes_;
-  std::vector<OperationResult> kept_;
+  std::map<uint64_t, Operation> operations_;  // in flight, or at their end before OnResume()
   bool draining_ = false;
-  bool given_back_ = false;
   bool closed_ = false;
 };
 
 class SampleProgram final : public ShardProgram {
  public:
-  static constexpr size_t kFlyingMax = 8;
+  static constexpr AsyncLimits kLimits = {16, 8};
 
   SampleProgram(const ShardEnvironment& environment, SampleWorld& world)
-      : loop_(environment.loop), results_(environment.results), world_(world) {}
+      : loop_(environment.loop), world_(world), operations_(environment.results, kLimits) {}
   ~SampleProgram() override {
-    for (auto& [number, flight] : flights_) loop_.CancelTimer(flight.timer);
+    for (const auto& [number, timer] : timers_) loop_.CancelTimer(timer);
   }
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) override {
@@ -153,11 +159,11 @@ class SampleProgram final : public ShardProgram {
     functions_[tp] = function.get();
     return function;
   }
-  size_t in_flight() const override {
-    return static_cast<size_t>(
-        std::count_if(flights_.begin(), flights_.end(),
-                      [](const auto& entry) { return entry.second.function == nullptr; }));
+  // What ends in one function makes room for the others.
+  void OnTurnEnd() override {
+    for (const auto& [tp, function] : functions_) function->Pump();
   }
+  size_t in_flight() const override { return operations_.moved(); }
 
   // For tests: the open function of a partition, if there is one.
   SampleFunction* At(const TopicPartition& tp) const {
@@ -168,13 +174,6 @@ class SampleProgram final : public ShardProgram {
 
  private:
   friend class SampleFunction;
-  struct Flight {
-    SampleFunction* function;  // null: it has moved
-    TopicPartition tp;
-    Operation operation;
-    bool taken;
-    TimerId timer;
-  };
   static IdBytes IdOf(const std::string& name) {
     IdBytes id{};
     for (size_t i = 0; i < name.size(); ++i) {
@@ -184,8 +183,8 @@ class SampleProgram final : public ShardProgram {
   }
 
   // It has arrived: nothing takes that back.
-  void Start(SampleFunction* function, const TaskContext& ctx, const std::string& key,
-             int64_t offset, const std::string& name) {
+  Operation Start(uint64_t number, const TaskContext& ctx, const std::string& key, int64_t offset,
+                  const std::string& name) {
     const bool taken = world_.takes(name);
     const Duration latency = world_.latency(name);
     ++world_.arrived[name];
@@ -198,40 +197,11 @@ class SampleProgram final : public ShardProgram {
     operation.deadline = loop_.clock().Wall() +
                          std::chrono::ceil<std::chrono::milliseconds>(latency) +
                          std::chrono::seconds(1);
-    const uint64_t number = ++started_;
-    const TimerId timer = loop_.CallAfter(latency, [this, number] { End(number); });
-    flights_.emplace(number, Flight{function, ctx.partition(), std::move(operation), taken, timer});
-  }
-  void End(uint64_t number) {
-    const auto found = flights_.find(number);
-    Flight flight = std::move(found->second);
-    flights_.erase(found);
-    OperationResult result;
-    result.key = flight.operation.key;
-    result.id = flight.operation.id;
-    result.offsets = flight.operation.offsets;
-    result.outcome = flight.taken ? "taken" : "refused";
-    if (flight.function == nullptr) return results_.Append(flight.tp, result);
-    flight.function->OnOutcome(result);
-  }
-  void Moved(SampleFunction* function, const TopicPartition& tp,
-             const std::vector<OperationResult>& kept) {
-    for (const OperationResult& result : kept) results_.Append(tp, result);
-    for (auto& [number, flight] : flights_) {
-      if (flight.function == function) flight.function = nullptr;
-    }
-    Forget(function, tp);
-  }
-  void Ended(SampleFunction* function, const TopicPartition& tp) {
-    for (auto at = flights_.begin(); at != flights_.end();) {
-      if (at->second.function == function) {
-        loop_.CancelTimer(at->second.timer);
-        at = flights_.erase(at);
-      } else {
-        ++at;
-      }
-    }
-    Forget(function, tp);
+    timers_[number] = loop_.CallAfter(latency, [this, number, taken] {
+      timers_.erase(number);
+      operations_.End(number, taken);
+    });
+    return operation;
   }
   void Forget(SampleFunction* function, const TopicPartition& tp) {
     const auto found = functions_.find(tp);
@@ -239,24 +209,17 @@ class SampleProgram final : public ShardProgram {
   }
 
   EventLoop& loop_;
-  ResultSink& results_;
   SampleWorld& world_;
+  SampleOperations operations_;
   std::map<TopicPartition, SampleFunction*> functions_;
-  std::map<uint64_t, Flight> flights_;
-  uint64_t started_ = 0;
+  std::map<uint64_t, TimerId> timers_;
 };
 
 inline absl::Status SampleFunction::Open(TaskContext& ctx) {
   ctx_ = &ctx;
   SampleWorld& world = program_.world();
-  StateSerializer<int64_t> serializer;
+  StateSerializer<int64_t> serializer = NumberSerializer<int64_t>();
   serializer.version_write = serializer.version_max = world.count_version;
-  serializer.encode = [](const int64_t& value, uint32_t) { return absl::StrCat(value); };
-  serializer.decode = [](absl::string_view bytes, uint32_t) -> absl::optional<int64_t> {
-    int64_t value = 0;
-    if (!absl::SimpleAtoi(bytes, &value)) return absl::nullopt;
-    return value;
-  };
   counts_ = std::make_unique<ValueState<int64_t>>(
       ctx.state(0), ctx.clock(), StateDescriptor{2, "sample.count", {}}, std::move(serializer));
   backlog_ = std::make_unique<ListState>(ctx.state(1), ctx.clock(),
@@ -408,17 +371,20 @@ inline void SampleFunction::WakeParked(const std::string& key) {
 
 inline void SampleFunction::OnResume(TaskContext&) {
   draining_ = false;
-  given_back_ = false;
-  for (const OperationResult& result : std::exchange(kept_, {})) OnOutcome(result);
+  program_.operations_.Resume(*this);
   Pump();
 }
 
 inline void SampleFunction::Pump() {
   while (!writes_.empty() && writes_.front()()) writes_.pop_front();
-  while (!draining_ && !ready_.empty() && flying_.size() < SampleProgram::kFlyingMax &&
-         ctx_->MayAct()) {
-    Message message = std::move(ready_.front());
-    ready_.pop_front();
+  const auto may_go = [this](const Message& message) {
+    return program_.operations_.CanBegin(*this, message.key);
+  };
+  while (!draining_) {
+    const auto next = std::find_if(ready_.begin(), ready_.end(), may_go);
+    if (next == ready_.end() || !ctx_->MayAct()) return;
+    Message message = std::move(*next);
+    ready_.erase(next);
     Send(std::move(message));
   }
 }
@@ -431,18 +397,19 @@ inline void SampleFunction::Send(Message message) {
   const int64_t offset = message.offset;
   const std::string key = message.key;
   flying_.emplace(offset, std::move(message));
-  program_.Start(this, *ctx_, key, offset, name);
+  const uint64_t number = program_.operations_.Begin(*this, key);
+  operations_[number] = program_.Start(number, *ctx_, key, offset, name);
 }
 
-inline void SampleFunction::OnOutcome(const OperationResult& result) {
-  if (given_back_) return kept_.push_back(result);
-  for (const int64_t offset : result.offsets) {
+inline void SampleFunction::OnEnded(const std::string&, uint64_t number, bool taken) {
+  const auto operation = operations_.extract(number);
+  for (const int64_t offset : operation.mapped().offsets) {
     const auto found = flying_.find(offset);
     EXPECT_TRUE(found != flying_.end());
     if (found == flying_.end()) continue;
     Message message = std::move(found->second);
     flying_.erase(found);
-    if (result.outcome == "taken") {
+    if (taken) {
       Take(std::move(message));
     } else {
       Park(std::move(message));
@@ -501,11 +468,19 @@ inline void SampleFunction::Take(Message message) {
   Pump();
 }
 
+inline size_t SampleFunction::in_flight() const { return program_.operations_.in_flight(*this); }
+
+inline void SampleFunction::OnGivenBack(TaskContext&) { program_.operations_.GiveBack(*this); }
+
+inline SampleOperations::Telling SampleFunction::Leave(const std::string&, uint64_t number) {
+  return [operation = operations_.at(number)](bool taken) {
+    return OperationResult{operation.key, operation.id, operation.offsets,
+                           taken ? "taken" : "refused"};
+  };
+}
+
 inline std::vector<Operation> SampleFunction::Operations() const {
-  std::vector<Operation> operations;
-  for (const auto& [number, flight] : program_.flights_) {
-    if (flight.function == this) operations.push_back(flight.operation);
-  }
+  std::vector<Operation> operations = program_.operations_.Operations(*this);
   for (Operation& operation : inherited_.All()) operations.push_back(std::move(operation));
   return operations;
 }
@@ -513,10 +488,11 @@ inline std::vector<Operation> SampleFunction::Operations() const {
 inline void SampleFunction::Close(TaskContext& ctx, CloseReason reason) {
   closed_ = true;
   if (reason == CloseReason::kMoved) {
-    program_.Moved(this, ctx.partition(), kept_);
+    program_.operations_.Move(*this, ctx.partition());
   } else {
-    program_.Ended(this, ctx.partition());
+    program_.operations_.Abort(*this);
   }
+  program_.Forget(this, ctx.partition());
   ctx_ = nullptr;
 }
 

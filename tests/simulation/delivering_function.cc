@@ -8,9 +8,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/stream/state_key.h"
+#include "tests/fakes/state_serializers.h"
 
 namespace postrider::simulation {
 namespace {
@@ -20,22 +20,7 @@ using std::chrono::milliseconds;
 constexpr uint32_t kVersion = 1;
 constexpr ScanLimits kAll{1'000, 1 << 20};
 
-StateSerializer<uint64_t> Number() {
-  StateSerializer<uint64_t> serializer;
-  serializer.encode = [](const uint64_t& value, uint32_t) {
-    ByteWriter out;
-    out.Varint(value);
-    return out.Take();
-  };
-  serializer.decode = [](absl::string_view bytes, uint32_t) {
-    ByteReader in(bytes);
-    const uint64_t value = in.Varint();
-    return in.done() ? absl::optional<uint64_t>(value) : absl::nullopt;
-  };
-  return serializer;
-}
-
-StateDescriptor Describe(uint16_t id, const char* name, milliseconds ttl = {}) {
+StateDescriptor DescriptorOf(uint16_t id, const char* name, milliseconds ttl = {}) {
   StateDescriptor descriptor;
   descriptor.id = id;
   descriptor.name = name;
@@ -67,56 +52,16 @@ std::unique_ptr<KeyedProcessFunction> DeliveringProgram::CreateFunction(const To
   return std::make_unique<DeliveringFunction>(*this, at_, tp);
 }
 
-size_t DeliveringProgram::in_flight() const {
-  return static_cast<size_t>(std::count_if(flights_.begin(), flights_.end(), [](const auto& entry) {
-    return entry.second.owner == nullptr;
-  }));
-}
-
-size_t DeliveringProgram::FlightsOf(const DeliveringFunction& owner) const {
-  return static_cast<size_t>(
-      std::count_if(flights_.begin(), flights_.end(),
-                    [&owner](const auto& entry) { return entry.second.owner == &owner; }));
-}
-
-std::vector<Operation> DeliveringProgram::OperationsOf(const DeliveringFunction& owner) const {
-  std::vector<Operation> operations;
-  for (const auto& [number, flight] : flights_) {
-    if (flight.owner == &owner) operations.push_back(flight.operation);
-  }
-  return operations;
-}
-
-void DeliveringProgram::Send(DeliveringFunction& owner, const TopicPartition& tp,
-                             const Operation& operation, int attempt) {
-  const uint64_t number = ++last_;
-  flights_.emplace(number, Flight{&owner, tp, operation});
-  const Answer answer = at_.receive(tp.partition, operation.offsets, attempt);
+void DeliveringProgram::Send(uint64_t number, int32_t partition,
+                             const std::vector<int64_t>& offsets, int attempt) {
+  const Answer answer = at_.receive(partition, offsets, attempt);
   const milliseconds after =
       std::min(answer.after.value_or(at_.request_timeout), at_.request_timeout);
   const bool ok = answer.ok && answer.after && *answer.after < at_.request_timeout;
-  loop_.CallAfter(after, [this, number, ok] { OnAnswer(number, ok); });
-}
-
-void DeliveringProgram::OnAnswer(uint64_t number, bool ok) {
-  const auto found = flights_.find(number);
-  if (found == flights_.end()) return;
-  const Flight flight = std::move(found->second);
-  flights_.erase(found);
-  if (at_.on_answer) at_.on_answer(ok);
-  if (flight.owner != nullptr) return flight.owner->OnAnswer(flight.operation, ok);
-  results_.Append(flight.tp, OperationResult{flight.operation.key, flight.operation.id,
-                                             flight.operation.offsets, ok ? "ok" : "no"});
-}
-
-void DeliveringProgram::Moved(DeliveringFunction& owner) {
-  for (auto& [number, flight] : flights_) {
-    if (flight.owner == &owner) flight.owner = nullptr;
-  }
-}
-
-void DeliveringProgram::Abort(DeliveringFunction& owner) {
-  std::erase_if(flights_, [&owner](const auto& entry) { return entry.second.owner == &owner; });
+  loop_.CallAfter(after, [this, number, ok] {
+    if (at_.on_answer) at_.on_answer(ok);
+    requests_.End(number, ok);
+  });
 }
 
 // ---- The function ----
@@ -131,15 +76,16 @@ absl::Status DeliveringFunction::Open(TaskContext& ctx) {
   ctx_ = &ctx;
   ++*at_.restoring;
   counted_as_restoring_ = true;
-  counts_ = std::make_unique<ValueState<uint64_t>>(ctx.state(0), ctx.clock(),
-                                                   Describe(kCountId, "counts"), Number());
+  counts_ = std::make_unique<ValueState<uint64_t>>(
+      ctx.state(0), ctx.clock(), DescriptorOf(kCountId, "counts"), NumberSerializer<uint64_t>());
   timers_ = std::make_unique<DurableTimers>(
       ctx.state(0), ctx.clock(), kTimersId, "timers",
       [&ctx](MonotonicTime time) { ctx.SetTimer("", kAlarm, time); });
   backlog_ = std::make_unique<ListState>(ctx.state(1), ctx.clock(),
-                                         Describe(Oracle::kBacklogId, "backlog"), kVersion);
+                                         DescriptorOf(Oracle::kBacklogId, "backlog"), kVersion);
   attempts_ = std::make_unique<MapState<uint64_t>>(
-      ctx.state(1), ctx.clock(), Describe(kAttemptsId, "attempts", at_.attempts_ttl), Number());
+      ctx.state(1), ctx.clock(), DescriptorOf(kAttemptsId, "attempts", at_.attempts_ttl),
+      NumberSerializer<uint64_t>());
   if (at_.random->Below(1'000) < at_.fail_open) return absl::UnavailableError("not today");
   return absl::OkStatus();
 }
@@ -155,18 +101,13 @@ void DeliveringFunction::Touch(uint16_t state, const std::string& key, const std
 // What is shown after a restore is what the log says.
 void DeliveringFunction::CheckRestored(size_t index) {
   std::map<std::string, std::string> shown;
-  const auto encode = [](uint64_t value) {
-    ByteWriter out;
-    out.Varint(value);
-    return out.Take();
-  };
   for (int i = 0; i < Oracle::kKeys; ++i) {
     const std::string key = absl::StrCat("k", i);
     absl::Status fault;
     if (index == 0) {
       const auto count = counts_->Get(key);
       fault = count.status();
-      if (count.ok() && *count) shown[EncodeStateKey(kCountId, key, "")] = encode(**count);
+      if (count.ok() && *count) shown[EncodeStateKey(kCountId, key, "")] = absl::StrCat(**count);
     } else {
       const auto listed = backlog_->Scan(key, kAll, [&](const ListState::Entry& entry) {
         shown[EncodeStateKey(Oracle::kBacklogId, key, entry.identity)] = std::string(entry.value);
@@ -174,7 +115,7 @@ void DeliveringFunction::CheckRestored(size_t index) {
       });
       const auto tried =
           attempts_->ForEach(key, "", kAll, [&](absl::string_view sub_key, const uint64_t& value) {
-            shown[EncodeStateKey(kAttemptsId, key, sub_key)] = encode(value);
+            shown[EncodeStateKey(kAttemptsId, key, sub_key)] = absl::StrCat(value);
             return true;
           });
       fault = listed.ok() ? tried.status() : listed.status();
@@ -304,12 +245,7 @@ void DeliveringFunction::OnRoom(TaskContext&) {
 
 void DeliveringFunction::OnResume(TaskContext&) {
   draining_ = false;
-  given_back_ = false;
-  while (!kept_.empty()) {
-    const auto [operation, ok] = std::move(kept_.front());
-    kept_.pop_front();
-    OnAnswer(operation, ok);
-  }
+  program_.requests().Resume(*this);
   Pump();
 }
 
@@ -327,24 +263,26 @@ void DeliveringFunction::OnDrain(TaskContext&, Drain) {
 }
 
 std::vector<Operation> DeliveringFunction::Operations() const {
-  std::vector<Operation> operations = program_.OperationsOf(*this);
+  std::vector<Operation> operations = program_.requests().Operations(*this);
   for (Operation& operation : inherited_.All()) operations.push_back(std::move(operation));
-  for (const auto& [operation, ok] : kept_) operations.push_back(operation);
   return operations;
 }
 
-void DeliveringFunction::OnGivenBack(TaskContext&) { given_back_ = true; }
+void DeliveringFunction::OnGivenBack(TaskContext&) { program_.requests().GiveBack(*this); }
+
+DeliveringProgram::Requests::Telling DeliveringFunction::Leave(const std::string&,
+                                                               uint64_t number) {
+  return [operation = flying_.at(number)](bool ok) {
+    return OperationResult{operation.key, operation.id, operation.offsets, ok ? "ok" : "no"};
+  };
+}
 
 void DeliveringFunction::Close(TaskContext&, CloseReason reason) {
   at_.oracle->Note(absl::StrCat("close ", tp_.ToString()));
   if (reason == CloseReason::kMoved) {
-    program_.Moved(*this);
-    for (const auto& [operation, ok] : kept_) {
-      program_.results().Append(
-          tp_, OperationResult{operation.key, operation.id, operation.offsets, ok ? "ok" : "no"});
-    }
+    program_.requests().Move(*this, tp_);
   } else {
-    program_.Abort(*this);
+    program_.requests().Abort(*this);
   }
   ctx_ = nullptr;
 }
@@ -381,14 +319,13 @@ void DeliveringFunction::Begin(const std::string& key, const std::vector<int64_t
   operation.id = IdOf(offsets);
   operation.offsets = offsets;
   operation.deadline = ctx_->clock().Wall() + at_.request_timeout;
-  program_.Send(*this, tp_, operation, attempt);
+  const uint64_t number = program_.requests().Begin(*this, key);
+  flying_.emplace(number, std::move(operation));
+  program_.Send(number, tp_.partition, offsets, attempt);
 }
 
-void DeliveringFunction::OnAnswer(const Operation& operation, bool ok) {
-  if (given_back_) {
-    kept_.emplace_back(operation, ok);
-    return;
-  }
+void DeliveringFunction::OnEnded(const std::string&, uint64_t number, bool ok) {
+  const Operation operation = std::move(flying_.extract(number).mapped());
   if (at_.random->Below(1'000) < at_.fail_result) return ctx_->Fail(absl::InternalError("broken"));
   for (const int64_t offset : operation.offsets) {
     const auto item = items_.find(offset);

@@ -14,6 +14,7 @@
 #include "absl/types/optional.h"
 #include "core/base/event_loop.h"
 #include "core/base/random.h"
+#include "core/stream/async_operations.h"
 #include "core/stream/durable_timers.h"
 #include "core/stream/function.h"
 #include "core/stream/inherited_operations.h"
@@ -57,33 +58,22 @@ class DeliveringFunction;
 // The requests of one shard: they outlive their task when its partition moves.
 class DeliveringProgram final : public ShardProgram {
  public:
+  using Requests = AsyncOperations<bool>;  // whether the receiver has taken it
+
   DeliveringProgram(Surroundings& at, EventLoop& loop, ResultSink& results)
-      : at_(at), loop_(loop), results_(results) {}
+      : at_(at), loop_(loop), requests_(results) {}
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) override;
-  size_t in_flight() const override;
+  size_t in_flight() const override { return requests_.moved(); }
 
-  void Send(DeliveringFunction& owner, const TopicPartition& tp, const Operation& operation,
-            int attempt);
-  size_t FlightsOf(const DeliveringFunction& owner) const;
-  std::vector<Operation> OperationsOf(const DeliveringFunction& owner) const;
-  void Moved(DeliveringFunction& owner);
-  void Abort(DeliveringFunction& owner);
-  ResultSink& results() { return results_; }
+  Requests& requests() { return requests_; }
+  // One that has begun goes out.
+  void Send(uint64_t number, int32_t partition, const std::vector<int64_t>& offsets, int attempt);
 
  private:
-  struct Flight {
-    DeliveringFunction* owner;  // null: its partition has moved
-    TopicPartition tp;
-    Operation operation;
-  };
-  void OnAnswer(uint64_t number, bool ok);
-
   Surroundings& at_;
   EventLoop& loop_;
-  ResultSink& results_;
-  std::map<uint64_t, Flight> flights_;
-  uint64_t last_ = 0;
+  Requests requests_;
 };
 
 // Sends each record to the receiver, as an example of a function with durable state: it counts by
@@ -93,7 +83,8 @@ class DeliveringProgram final : public ShardProgram {
 //
 // A record is complete when it was delivered or given up and its durable traces are gone durably,
 // or when its entry and the timer that wakes it are durable.
-class DeliveringFunction final : public KeyedProcessFunction {
+class DeliveringFunction final : public KeyedProcessFunction,
+                                 private DeliveringProgram::Requests::Owner {
  public:
   static constexpr uint16_t kCountId = 0x10;
   static constexpr uint16_t kTimersId = 0x12;
@@ -114,13 +105,10 @@ class DeliveringFunction final : public KeyedProcessFunction {
   void OnResume(TaskContext& ctx) override;
   void OnPressure(TaskContext& ctx) override;
   void OnDrain(TaskContext& ctx, Drain kind) override;
-  size_t in_flight() const override { return program_.FlightsOf(*this); }
+  size_t in_flight() const override { return program_.requests().in_flight(*this); }
   std::vector<Operation> Operations() const override;
   void OnGivenBack(TaskContext& ctx) override;
   void Close(TaskContext& ctx, CloseReason reason) override;
-
-  // Of the program.
-  void OnAnswer(const Operation& operation, bool ok);
 
  private:
   static constexpr size_t kFlightsMax = 6;
@@ -135,6 +123,12 @@ class DeliveringFunction final : public KeyedProcessFunction {
     Stage stage = Stage::kWaiting;
     bool read_again = false;  // an owner before this one may have put it into its backlog
   };
+
+  void OnEnded(const std::string& key, uint64_t number, bool ok) override;
+  absl::optional<Operation> Describe(const std::string&, uint64_t number) const override {
+    return flying_.at(number);
+  }
+  DeliveringProgram::Requests::Telling Leave(const std::string& key, uint64_t number) override;
 
   using Step = std::function<bool()>;  // false: no room, again later
   void Try(Step step);
@@ -168,11 +162,10 @@ class DeliveringFunction final : public KeyedProcessFunction {
   std::map<int64_t, Item> items_;
   std::set<int64_t> working_;  // entries of the backlog that are in flight or on their way out
   InheritedOperations inherited_;
-  std::deque<std::pair<Operation, bool>> kept_;  // results after OnGivenBack()
+  std::map<uint64_t, Operation> flying_;  // requests
   std::deque<Step> steps_;
   bool running_steps_ = false;
   bool draining_ = false;
-  bool given_back_ = false;
   bool at_end_ = false;
   bool restored_ = false;
   bool counted_as_restoring_ = false;

@@ -30,6 +30,7 @@
 #include "tests/core/state/temporary_directory.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scripted_changelog.h"
+#include "tests/fakes/state_serializers.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider {
@@ -39,15 +40,6 @@ using testing::IsEmpty;
 
 constexpr size_t kOverlayBytes = 256 << 10;
 constexpr size_t kValueBytes = 8'000;
-
-StateSerializer<std::string> Text() {
-  StateSerializer<std::string> serializer;
-  serializer.encode = [](const std::string& value, uint32_t) { return value; };
-  serializer.decode = [](absl::string_view bytes, uint32_t) -> absl::optional<std::string> {
-    return std::string(bytes);
-  };
-  return serializer;
-}
 
 // A value that no compression makes smaller.
 std::string Noise(uint64_t seed, size_t bytes = kValueBytes) {
@@ -65,7 +57,7 @@ struct Task {
       : store(std::move(made)),
         backend(Options(epoch, account, overlay_bytes), *store, changelog,
                 [this](absl::Status why) { fault = std::move(why); }),
-        value(backend, clock, {2, "value", std::chrono::milliseconds{0}}, Text()),
+        value(backend, clock, {2, "value", std::chrono::milliseconds{0}}, TextSerializer()),
         list(backend, clock, {5, "list", std::chrono::milliseconds{0}}, 1) {
     backend.SetRoomCallback([this] { ++rooms; });
   }

@@ -24,6 +24,7 @@
 #include "core/stream/state_backend.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scripted_changelog.h"
+#include "tests/fakes/state_serializers.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider {
@@ -32,17 +33,6 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-StateSerializer<int> Number() {
-  StateSerializer<int> serializer;
-  serializer.encode = [](const int& value, uint32_t) { return absl::StrCat(value); };
-  serializer.decode = [](absl::string_view bytes, uint32_t) -> absl::optional<int> {
-    int value = 0;
-    if (!absl::SimpleAtoi(bytes, &value)) return absl::nullopt;
-    return value;
-  };
-  return serializer;
-}
 
 StateDescriptor Descriptor(uint16_t id, milliseconds ttl = milliseconds{0}) {
   return StateDescriptor{id, absl::StrCat("state ", id), ttl};
@@ -55,8 +45,8 @@ struct Task {
       : store(MakeHeapStore({})),
         backend(StateBackendOptions{epoch, overlay_bytes_max}, *store, changelog,
                 [this](absl::Status why) { fault = std::move(why); }),
-        value(backend, clock, Descriptor(2, milliseconds{1'000}), Number()),
-        map(backend, clock, Descriptor(4), Number()),
+        value(backend, clock, Descriptor(2, milliseconds{1'000}), NumberSerializer<int>()),
+        map(backend, clock, Descriptor(4), NumberSerializer<int>()),
         list(backend, clock, Descriptor(5), 1) {}
 
   absl::optional<int> Value(const std::string& key) const {

@@ -18,24 +18,16 @@
 #include "core/stream/state_backend.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scripted_changelog.h"
+#include "tests/fakes/state_serializers.h"
 
 namespace postrider {
 namespace {
-
-StateSerializer<std::string> Text() {
-  StateSerializer<std::string> serializer;
-  serializer.encode = [](const std::string& value, uint32_t) { return value; };
-  serializer.decode = [](absl::string_view bytes, uint32_t) -> absl::optional<std::string> {
-    return std::string(bytes);
-  };
-  return serializer;
-}
 
 struct Task {
   Task(const Clock& clock, MemoryAccount& account)
       : store(MakeHeapStore({})),
         backend(Options(account), *store, changelog, [](absl::Status) {}),
-        value(backend, clock, {2, "value", std::chrono::milliseconds{0}}, Text()) {
+        value(backend, clock, {2, "value", std::chrono::milliseconds{0}}, TextSerializer()) {
     backend.SetRoomCallback([this] { ++rooms; });
   }
   static StateBackendOptions Options(MemoryAccount& account) {

@@ -24,6 +24,7 @@
 #include "core/stream/state_backend.h"
 #include "tests/fakes/manual_clock.h"
 #include "tests/fakes/scripted_changelog.h"
+#include "tests/fakes/state_serializers.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider {
@@ -32,17 +33,6 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 using testing::IsEmpty;
-
-StateSerializer<int> Number() {
-  StateSerializer<int> serializer;
-  serializer.encode = [](const int& value, uint32_t) { return absl::StrCat(value); };
-  serializer.decode = [](absl::string_view bytes, uint32_t) -> absl::optional<int> {
-    int value = 0;
-    if (!absl::SimpleAtoi(bytes, &value)) return absl::nullopt;
-    return value;
-  };
-  return serializer;
-}
 
 // A store that can be made to refuse.
 class RefusingStore final : public StateStore {
@@ -73,8 +63,8 @@ struct Task {
        size_t overlay_bytes_max = 1 << 20)
       : backend(StateBackendOptions{epoch, overlay_bytes_max}, store, changelog,
                 [this](absl::Status why) { fault = std::move(why); }),
-        value(backend, clock, {2, "value", milliseconds{1'000}}, Number()),
-        map(backend, clock, {4, "map", milliseconds{0}}, Number()),
+        value(backend, clock, {2, "value", milliseconds{1'000}}, NumberSerializer<int>()),
+        map(backend, clock, {4, "map", milliseconds{0}}, NumberSerializer<int>()),
         list(backend, clock, {5, "list", milliseconds{10'000}}, 1) {}
 
   RefusingStore store;
