@@ -476,6 +476,7 @@ class Service {
     sigaddset(&signals, SIGINT);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     ::signal(SIGPIPE, SIG_IGN);
+    ::signal(SIGXFSZ, SIG_IGN);  // a limit of the file size is an error of the write
     signal_fd_ = ::signalfd(-1, &signals, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signal_fd_ < 0) return absl::InternalError("cannot watch signals");
     return absl::OkStatus();

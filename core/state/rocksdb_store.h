@@ -37,8 +37,8 @@ struct RocksdbStoreOptions {
 
 // A StateStore on a RocksDB of its own (one per key group), write-ahead log off, LZ4. Calls may
 // read the disk; a write that would have to wait for a flush is refused instead. So is every write,
-// a delete too, while the disk is full (ENOSPC): reads go on, nothing that was taken is lost, and
-// about a second after there is space again RocksDB has flushed by itself.
+// a delete too, while the disk is full (ENOSPC, EDQUOT, EFBIG): reads go on, nothing that was taken
+// is lost, and about a second after there is space again RocksDB has flushed by itself.
 //
 // Errors: kFailedPrecondition (another running process or store owns the directory, or it holds
 // something that is not ours: nothing was touched), kUnavailable (it cannot be made or opened).

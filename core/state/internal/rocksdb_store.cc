@@ -29,6 +29,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/state/internal/full_disk_file_system.h"
 #include "core/state/internal/state_directory.h"
 
 namespace postrider {
@@ -50,10 +51,9 @@ class Shared final : public RocksdbShared {
       : cache_(rocksdb::NewLRUCache(options.memory_bytes)),
         memtables_(
             std::make_shared<rocksdb::WriteBufferManager>(options.memory_bytes / 2, cache_)) {
-    rocksdb::Env* env = rocksdb::Env::Default();
     const int threads = std::clamp(options.background_threads, 1, 16);
-    env->SetBackgroundThreads(threads, rocksdb::Env::Priority::LOW);
-    env->SetBackgroundThreads(1, rocksdb::Env::Priority::HIGH);
+    env_->SetBackgroundThreads(threads, rocksdb::Env::Priority::LOW);
+    env_->SetBackgroundThreads(1, rocksdb::Env::Priority::HIGH);
 
     rocksdb::BlockBasedTableOptions table;
     table.block_cache = cache_;
@@ -64,7 +64,7 @@ class Shared final : public RocksdbShared {
     table.index_type = rocksdb::BlockBasedTableOptions::kTwoLevelIndexSearch;
     table.partition_filters = true;
     options_.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-    options_.env = env;
+    options_.env = env_.get();
     options_.create_if_missing = true;
     options_.error_if_exists = true;
     options_.write_buffer_manager = memtables_;
@@ -98,6 +98,7 @@ class Shared final : public RocksdbShared {
   }
 
  private:
+  const std::unique_ptr<rocksdb::Env> env_ = internal::MakeFullDiskEnv();
   const std::shared_ptr<rocksdb::Cache> cache_;
   const std::shared_ptr<rocksdb::WriteBufferManager> memtables_;
   rocksdb::Options options_;

@@ -1,7 +1,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -250,7 +252,7 @@ class FullDiskTest : public RocksdbStoreTest {
     EXPECT_TRUE(PutUntil([](const absl::Status& status) {
       return !status.ok() && status.message().find("No space left") != std::string::npos;
     }));
-    EXPECT_GT(written_, 1'000);
+    EXPECT_GT(written_, 100);
   }
   void ExpectAll() {
     for (int i = 0; i < written_; ++i) {
@@ -271,6 +273,37 @@ TEST_F(FullDiskTest, RefusesWritesServesReadsAndGoesOnWhenThereIsSpaceAgain) {
   FillTheDisk();
   ExpectAll();
   ASSERT_TRUE(disk_.Enlarge());
+  const int before = written_;
+  EXPECT_TRUE(PutUntil([&](const absl::Status&) { return written_ >= before + 3'000; }));
+  ExpectAll();
+  store_.reset();
+}
+
+// Files may not be larger than this; as a full quota, an error of the write alone.
+class FileSizeLimit {
+ public:
+  explicit FileSizeLimit(rlim_t bytes) : handler_(signal(SIGXFSZ, SIG_IGN)) {
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit = {bytes, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileSizeLimit() {
+    EXPECT_EQ(setrlimit(RLIMIT_FSIZE, &before_), 0);
+    signal(SIGXFSZ, handler_);
+  }
+
+ private:
+  rlimit before_{};
+  void (*const handler_)(int);
+};
+
+TEST_F(FullDiskTest, ALimitOfTheFileSizeIsAFullDiskToo) {
+  ASSERT_TRUE(disk_.Enlarge());
+  {
+    const FileSizeLimit limit(256 << 10);
+    FillTheDisk();
+    ExpectAll();
+  }
   const int before = written_;
   EXPECT_TRUE(PutUntil([&](const absl::Status&) { return written_ >= before + 3'000; }));
   ExpectAll();
