@@ -22,6 +22,8 @@
 #include "core/stream/operation.h"
 #include "core/stream/state_key.h"
 #include "delivery/backlog_state.h"
+#include "delivery/flight_result.h"
+#include "delivery/outcome.h"
 #include "delivery/parked_header.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 
@@ -124,6 +126,7 @@ class Mover {
     ASSIGN_OR_RETURN(contents_, Contents::Create(spool_directory_));
     RETURN_IF_ERROR(CheckEndpointState());
     RETURN_IF_ERROR(ReadBacklog());
+    RETURN_IF_ERROR(ReadResults());
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
       return std::tie(a.order, a.digest) < std::tie(b.order, b.digest);
     });
@@ -217,6 +220,42 @@ class Mover {
     }
   }
 
+  // A worker may have passed on a result for another one that was gone already. One that cannot be
+  // read costs a repeat.
+  absl::Status ReadResults() {
+    const auto take = [this](const LogRecord& record) {
+      if (record.Header(kResultHeader).data() == nullptr) return absl::OkStatus();
+      const auto result = DecodeOperationResult(record.value);
+      if (!result.ok()) return absl::OkStatus();
+      const auto flight = DecodeFlightResult(result->outcome);
+      // Where a part has failed all of it is tried again.
+      if (!flight.ok() || flight->untried || flight->outcome.verdict != Verdict::kDone ||
+          !flight->failed.empty()) {
+        return absl::OkStatus();
+      }
+      for (const int64_t offset : result->offsets) {
+        delivered_.insert({result->key, static_cast<uint64_t>(offset)});
+      }
+      for (const IdBytes& member : flight->parked_members) {
+        delivered_entries_.insert({result->key, member});
+      }
+      const auto batch = members_.find({result->key, result->id});
+      if (batch == members_.end()) return absl::OkStatus();
+      for (const BatchMember& member : batch->second) {
+        delivered_entries_.insert({result->key, member.digest});
+      }
+      members_.erase(batch);
+      return absl::OkStatus();
+    };
+    RETURN_IF_ERROR(ReadLeftOver(take));
+    if (delivered_.empty() && delivered_entries_.empty()) return absl::OkStatus();
+    std::erase_if(entries_, [this](const Entry& entry) {
+      return delivered_.contains({entry.key, entry.order}) ||
+             delivered_entries_.contains({entry.key, entry.digest});
+    });
+    return absl::OkStatus();
+  }
+
   void JoinBatches() {
     absl::flat_hash_map<BatchId, size_t> places;  // of entries, by endpoint and digest
     if (!members_.empty()) {
@@ -279,7 +318,8 @@ class Mover {
     return absl::OkStatus();
   }
 
-  absl::Status PassLeftOver() {
+  // Records of the dispatch topic that nobody has completed.
+  absl::Status ReadLeftOver(const std::function<absl::Status(const LogRecord&)>& visit) {
     OffsetSet completed;
     int64_t begin = 0;
     if (key_group_.committed) {
@@ -289,14 +329,25 @@ class Mover {
           DecodeCommitMetadata(key_group_.committed->metadata, key_group_.committed->offset);
       if (metadata) completed = metadata->completed;
     }
-    const auto pass = [&](const LogRecord& record) -> absl::Status {
-      if (completed.Contains(record.offset)) return absl::OkStatus();
+    if (begin >= key_group_.dispatch_end) return absl::OkStatus();
+    return reader_.ReadFrom(
+        key_group_.dispatch, begin, key_group_.dispatch_end, [&](const LogRecord& record) {
+          return completed.Contains(record.offset) ? absl::OkStatus() : visit(record);
+        });
+  }
+
+  absl::Status PassLeftOver() {
+    return ReadLeftOver([this](const LogRecord& record) -> absl::Status {
+      const auto offset = static_cast<uint64_t>(record.offset);
+      if (!delivered_.empty() && delivered_.contains({std::string(record.key), offset})) {
+        return absl::OkStatus();
+      }
       if (record.Header(kResultHeader).data() != nullptr) return absl::OkStatus();
       if (!digests_.empty()) {
         const auto decoded = subscriptions::DecodeDispatchRecord(record.value);
         if (decoded.ok() && digests_.contains(decoded->identity.Digest())) return absl::OkStatus();
       }
-      RETURN_IF_ERROR(PassEntriesBelow(static_cast<uint64_t>(record.offset)));
+      RETURN_IF_ERROR(PassEntriesBelow(offset));
       AppendRecord carried;
       carried.key = std::string(record.key);
       carried.value = std::string(record.value);
@@ -306,9 +357,7 @@ class Mover {
       }
       ++figures_.left_over;
       return append_(std::move(carried));
-    };
-    if (begin >= key_group_.dispatch_end) return absl::OkStatus();
-    return reader_.ReadFrom(key_group_.dispatch, begin, key_group_.dispatch_end, pass);
+    });
   }
 
   Log& log_;
@@ -326,6 +375,9 @@ class Mover {
   std::map<BatchId, std::vector<BatchMember>> members_;
   std::map<BatchId, BatchAttempts> attempts_;
   std::vector<Batch> batches_;
+  // By unread results, each with its endpoint's key: records by offset, entries by digest.
+  absl::flat_hash_set<std::pair<std::string, uint64_t>> delivered_;
+  absl::flat_hash_set<BatchId> delivered_entries_;
 };
 
 }  // namespace

@@ -40,8 +40,9 @@ struct MoveFigures {
 // Passes what is left of a key group as records of its dispatch topic to be: entries of its backlog
 // with their header (parked_header.h), the members of a batch that was tried one after the other,
 // and records that nobody has completed as they are; in the order in which they stood. `append`
-// gets them with key, value and headers. Results of requests are left out: those that matter have
-// settled or cost a repeat.
+// gets them with key, value and headers. Results of requests that nobody has read are not passed:
+// what they say to be delivered is left out, and what they say to have failed stands where it
+// stood.
 //
 // kDataLoss, kFailedPrecondition: the durable state cannot be read, or is of a newer version.
 // Bounds: about 200 bytes of memory for an entry; contents pass through a file in

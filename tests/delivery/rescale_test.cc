@@ -29,6 +29,8 @@
 #include "core/stream/state_key.h"
 #include "delivery/backlog_state.h"
 #include "delivery/batch.h"
+#include "delivery/flight_result.h"
+#include "delivery/outcome.h"
 #include "delivery/parked_header.h"
 #include "delivery/worker_role.h"
 #include "subscriptions/dispatch/dispatch_record.h"
@@ -377,6 +379,53 @@ TEST_F(RescaleTest, LeavesOutWhatIsAnEntryAlreadyAndResultsOfRequests) {
   const auto report = Run(7);
   ASSERT_OK(report);
   ExpectMoved(2, 7);
+}
+
+TEST_F(RescaleTest, WhatAnUnreadResultSaysToBeDeliveredIsNotSentAgain) {
+  const auto write = [this](uint8_t endpoint, IdBytes id, Verdict verdict,
+                            std::vector<IdBytes> failed = {}) {
+    const std::string key(EndpointOf(endpoint).view());
+    const int32_t key_group = KeyGroupOf(key, 0, kKeyGroups);
+    OperationResult result{key, id, {}, ""};
+    for (const MemoryLog::StoredRecord& stored : log_.Records({kDispatch, key_group})) {
+      const auto record = subscriptions::DecodeDispatchRecord(stored.value);
+      if (record.ok() && record->event_id == absl::StrCat(endpoint, ":", 7)) {
+        result.offsets.push_back(stored.offset);
+      }
+    }
+    ASSERT_EQ(result.offsets.size(), 1u);
+    FlightResult flight;
+    flight.outcome.verdict = verdict;
+    flight.failed = std::move(failed);
+    flight.parked = true;
+    flight.parked_members = {Record(endpoint, 1).identity.Digest()};
+    result.outcome = EncodeFlightResult(flight);
+    log_.Write({kDispatch, key_group}, key, EncodeOperationResult(result),
+               {{std::string(kResultHeader), "1"}});
+  };
+  write(1, Bytes(7, 1), Verdict::kDone);
+  write(2, Bytes(7, 2), Verdict::kRetry);
+  write(4, Bytes(8, 8), Verdict::kDone);  // of no batch that is there
+  write(5, Bytes(7, 5), Verdict::kDone, {Record(5, 7).identity.Digest()});  // in part
+  const auto report = Run(7);
+  ASSERT_OK(report);
+  EXPECT_EQ(report->batches, 11u);
+  EXPECT_EQ(report->entries, parked_.size() - 4 - 1);
+  EXPECT_EQ(report->left_over, left_.size() - 2);
+  std::set<std::string> moved;
+  for (int32_t i = 0; i < 7; ++i) {
+    for (const MemoryLog::StoredRecord& stored : log_.Records({"p.dispatch.default.g2", i})) {
+      const auto record = subscriptions::DecodeDispatchRecord(stored.value);
+      ASSERT_OK(record);
+      moved.insert(record->event_id);
+    }
+  }
+  std::set<std::string> want = parked_;
+  want.insert(left_.begin(), left_.end());
+  for (const char* name : {"1:1", "1:2", "1:3", "1:6", "1:7", "4:1", "4:7"}) {
+    EXPECT_EQ(want.erase(name), 1u) << name;
+  }
+  EXPECT_EQ(moved, want);
 }
 
 TEST_F(RescaleTest, CarriesOverWhatItCannotRead) {
