@@ -22,6 +22,8 @@ inline constexpr size_t kBacklogChangelog = 1;   // large, restored beside
 // Endpoint state, value: whether the endpoint may have entries in the backlog. It is durable before
 // the first entry is written, and is cleared after the last removal is durable.
 inline constexpr uint16_t kHasBacklogState = 2;
+// Endpoint state, value: what is known of the endpoint's health (endpoint_health.h).
+inline constexpr uint16_t kHealthState = 8;
 // Backlog, list: messages that wait. Identity: the message's digest; order: its offset in the
 // dispatch log; value: its dispatch record as it stands there.
 inline constexpr uint16_t kBacklogState = 1;

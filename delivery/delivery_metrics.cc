@@ -76,12 +76,12 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
         "postrider_delivery_parked_total", "Messages made durable where they stand, by reason.",
         {{"reason", ParkReasonName(static_cast<ParkReason>(i))}});
   }
-  for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::DeadReason::kMisconfigured); ++i) {
+  for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::kDeadReasonLast); ++i) {
     dead_letters[i] = &metrics.AddCounter(
         "postrider_delivery_dead_letters_total", "Messages given up, by reason.",
         {{"reason", dlq::DeadReasonName(static_cast<dlq::DeadReason>(i))}});
   }
-  for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::RefusalReason::kEndpointDeleted); ++i) {
+  for (uint64_t i = 1; i <= static_cast<uint64_t>(dlq::kRefusalReasonLast); ++i) {
     refusals[i] = &metrics.AddCounter(
         "postrider_delivery_refused_total", "Messages withheld or discarded, by reason.",
         {{"reason", dlq::RefusalReasonName(static_cast<dlq::RefusalReason>(i))}});

@@ -156,7 +156,8 @@ class Mover {
     const auto check = [this, &tp](const DurableEntry& read) {
       const absl::optional<StateKey> key = DecodeStateKey(read.identity);
       if (!key) return Unreadable(tp, "an identity");
-      if (key->state < kReservedStateIds && key->state != kHasBacklogState) {
+      if (key->state < kReservedStateIds && key->state != kHasBacklogState &&
+          key->state != kHealthState) {
         return Unknown(tp, key->state);
       }
       return absl::OkStatus();

@@ -47,8 +47,12 @@ enum class Verdict : uint8_t {
 enum class Charge : uint8_t { kCharged, kFree };  // does it use up one of the message's attempts
 enum class WindowEffect : uint8_t { kGrow, kHold, kHalve, kOne };
 enum class BreakerEffect : uint8_t { kSuccess, kNeutral, kFailure };
-// Why an outcome alone disables its endpoint.
-enum class DisableReason : uint8_t { kNone, kGone };
+// Why an endpoint is disabled without a person's doing. Written in durable state: add at the end.
+enum class DisableReason : uint8_t {
+  kNone,
+  kGone,     // it said so
+  kFailing,  // for long, see endpoint_health.h
+};
 
 struct Outcome {
   OutcomeKind kind = OutcomeKind::kAborted;

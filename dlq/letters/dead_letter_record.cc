@@ -37,12 +37,18 @@ absl::string_view DeadReasonName(DeadReason reason) {
       return "held_full";
     case DeadReason::kMisconfigured:
       return "misconfigured";
+    case DeadReason::kBacklogFull:
+      return "backlog_full";
+    case DeadReason::kBacklogAge:
+      return "backlog_age";
+    case DeadReason::kSkippedOnResume:
+      return "skipped_on_resume";
   }
   return "unknown";
 }
 
 absl::optional<DeadReason> DeadReasonFromNumber(uint64_t number) {
-  if (number < 1 || number > static_cast<uint64_t>(DeadReason::kMisconfigured)) {
+  if (number < 1 || number > static_cast<uint64_t>(kDeadReasonLast)) {
     return absl::nullopt;
   }
   return static_cast<DeadReason>(number);

@@ -21,7 +21,11 @@ enum class DeadReason : uint8_t {
   kGone = 4,                // the receiver said 410
   kHeldFull = 5,            // its endpoint held more than its share while the worker was full
   kMisconfigured = 6,       // no request can be made from the endpoint's settings
+  kBacklogFull = 7,         // the oldest of a backlog at its bound of bytes
+  kBacklogAge = 8,          // it has waited in the backlog for as long as its endpoint allows
+  kSkippedOnResume = 9,     // who ended a pause wanted only what came later
 };
+inline constexpr DeadReason kDeadReasonLast = DeadReason::kSkippedOnResume;
 absl::string_view DeadReasonName(DeadReason reason);
 absl::optional<DeadReason> DeadReasonFromNumber(uint64_t number);
 

@@ -26,6 +26,8 @@ absl::string_view RefusalReasonName(RefusalReason reason) {
       return "grant_withdrawn";
     case RefusalReason::kEndpointDeleted:
       return "endpoint_deleted";
+    case RefusalReason::kCollapsed:
+      return "collapsed";
   }
   return "unknown";
 }
@@ -59,8 +61,7 @@ absl::StatusOr<RefusalReport> DecodeRefusalReport(absl::string_view bytes) {
   report.source_partition = static_cast<int32_t>(reader.Zigzag());
   report.source_offset = reader.Zigzag();
   report.time = WallTimeFromMillis(reader.Zigzag());
-  if (!reader.done() || reason < 1 ||
-      reason > static_cast<uint8_t>(RefusalReason::kEndpointDeleted)) {
+  if (!reader.done() || reason < 1 || reason > static_cast<uint8_t>(kRefusalReasonLast)) {
     return internal::DamagedReport();
   }
   report.reason = static_cast<RefusalReason>(reason);

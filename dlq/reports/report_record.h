@@ -26,7 +26,9 @@ absl::optional<ReportKind> ReportKindOf(absl::string_view bytes);
 enum class RefusalReason : uint8_t {
   kGrantWithdrawn = 1,   // withheld: its customer may not see this tenant any more
   kEndpointDeleted = 2,  // discarded
+  kCollapsed = 3,        // discarded: a newer message of its key waits in a full backlog
 };
+inline constexpr RefusalReason kRefusalReasonLast = RefusalReason::kCollapsed;
 absl::string_view RefusalReasonName(RefusalReason reason);
 
 // One message that was withheld or discarded, without its payload: with it every message is

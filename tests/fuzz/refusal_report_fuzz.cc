@@ -24,8 +24,8 @@ void Decode(absl::string_view bytes) {
 
 void EncodeAndDecode(Input in) {
   RefusalReport report;
-  report.reason =
-      in.Flag() ? dlq::RefusalReason::kEndpointDeleted : dlq::RefusalReason::kGrantWithdrawn;
+  report.reason = static_cast<dlq::RefusalReason>(
+      in.Between(1, static_cast<int>(dlq::kRefusalReasonLast)));
   report.customer = in.IdOf<subscriptions::CustomerId>();
   report.endpoint = in.IdOf<subscriptions::EndpointId>();
   report.message_id = std::string(in.Text());

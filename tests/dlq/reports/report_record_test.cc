@@ -42,6 +42,17 @@ TEST(ReportRecordTest, ComesBackAsItWas) {
   EXPECT_EQ(back.time, report.time);
 }
 
+TEST(ReportRecordTest, EveryReasonComesBackAndHasAName) {
+  RefusalReport report = Sample();
+  for (uint8_t number = 1; number <= static_cast<uint8_t>(kRefusalReasonLast); ++number) {
+    report.reason = static_cast<RefusalReason>(number);
+    EXPECT_NE(RefusalReasonName(report.reason), "unknown");
+    ASSERT_OK_AND_ASSIGN(const RefusalReport back,
+                         DecodeRefusalReport(EncodeRefusalReport(report)));
+    EXPECT_EQ(back.reason, report.reason);
+  }
+}
+
 TEST(ReportRecordTest, HasTheseBytesForEver) {
   EXPECT_EQ(absl::BytesToHexString(EncodeRefusalReport(Sample())),
             "010102"
