@@ -73,6 +73,7 @@ struct Batch {
   int tries = 0;     // all of them
   MonotonicTime first_try;
   Outcome last;
+  bool probe = false;     // of the endpoint's breaker; while it is in flight
   bool recorded = false;  // the backlog knows its composition and its attempts
   // Of a piece, as long as that goes on; `first_half`: one of the first two.
   std::shared_ptr<Bisection> bisection;

@@ -22,6 +22,8 @@ absl::string_view ParkReasonName(ParkReason reason) {
       return "long_wait";
     case ParkReason::kRescale:
       return "rescale";
+    case ParkReason::kStopped:
+      return "stopped";
   }
   return "unknown";
 }
@@ -65,7 +67,20 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
       foreign_acks(metrics.AddCounter(
           "postrider_delivery_foreign_acks_total",
           "Ids and places in partial acknowledgements that name no message of the batch.")),
+      breakers_opened(metrics.AddCounter("postrider_delivery_breakers_opened_total",
+                                         "Breakers that opened, after failed probes too.")),
+      probes(metrics.AddCounter("postrider_delivery_probes_total",
+                                "Requests by which an endpoint with an open breaker was probed.")),
+      own_outage_failures(metrics.AddCounter(
+          "postrider_delivery_own_outage_failures_total",
+          "Requests that failed before they were sent while most hosts could not be reached: "
+          "charged to nobody.")),
       reports(metrics) {
+  for (int i = 1; i < kHealthStates; ++i) {
+    by_health[static_cast<size_t>(i)] = &metrics.AddGauge(
+        "postrider_delivery_endpoints", "Endpoints in memory that are not healthy, by state.",
+        {{"state", HealthStateName(static_cast<HealthState>(i))}});
+  }
   for (int i = 0; i < kOutcomeKinds; ++i) {
     outcomes[static_cast<size_t>(i)] =
         &metrics.AddCounter("postrider_delivery_attempts_total", "Attempts by outcome.",

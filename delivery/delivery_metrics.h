@@ -6,6 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/base/metrics.h"
+#include "delivery/endpoint_health.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/outcome.h"
 #include "dlq/letters/dead_letter_record.h"
@@ -21,8 +22,9 @@ enum class ParkReason : uint8_t {
   kPressure,  // the shard is at its bounds
   kLongWait,  // its open batch waits for long
   kRescale,   // its pool gets another number of key groups
+  kStopped,   // its endpoint is paused or disabled, or its breaker is open
 };
-inline constexpr int kParkReasons = 6;
+inline constexpr int kParkReasons = 7;
 absl::string_view ParkReasonName(ParkReason reason);
 
 // The worker's metrics; shared by its shards.
@@ -39,10 +41,14 @@ struct DeliveryMetrics {
 
   Counter& CountParked(ParkReason reason) { return *parked[static_cast<size_t>(reason)]; }
 
+  // Of endpoints that are not healthy.
+  Gauge& OfHealth(HealthState state) { return *by_health[static_cast<size_t>(state)]; }
+
   std::array<Counter*, kOutcomeKinds> outcomes{};
   std::array<Counter*, 16> dead_letters{};
   std::array<Counter*, 16> refusals{};
   std::array<Counter*, kParkReasons> parked{};
+  std::array<Gauge*, kHealthStates> by_health{};
   Counter& delivered;
   Counter& duplicates_dropped;
   Counter& undecodable;
@@ -58,6 +64,9 @@ struct DeliveryMetrics {
   Counter& results_passed_on;
   Counter& bisections;
   Counter& foreign_acks;
+  Counter& breakers_opened;
+  Counter& probes;
+  Counter& own_outage_failures;
   ReportingMetrics reports;
 };
 

@@ -21,11 +21,15 @@ constexpr uint64_t kTurnCostMax = 1 << 20;
 
 DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
                                  const DeliveryOptions& options, std::unique_ptr<HttpSink> sink,
-                                 const KeyRing& keys, DeliveryMetrics& metrics, uint64_t seed)
+                                 const KeyRing& keys, DeliveryMetrics& metrics, uint64_t seed,
+                                 OwnOutage* own_outage)
     : loop_(environment.loop),
       options_(options),
       backlog_room_(options.backlog_room_bytes),
       line_(options.requests_max),
+      unreached_hosts_(options_.health.breaker),
+      own_own_outage_(own_outage == nullptr ? std::make_unique<OwnOutage>() : nullptr),
+      own_outage_(own_outage == nullptr ? own_own_outage_.get() : own_outage),
       sink_(std::move(sink)),
       keys_(keys),
       metrics_(metrics),
@@ -133,11 +137,18 @@ void DeliveryProgram::Forget(EndpointFunction* function) {
   functions_.erase(function);
   line_.Forget(function);
   host_lines_.Forget(function);
+  unreached_hosts_.Forget(function);
   for (std::deque<AwaitsRoom>& line : room_lines_) {
     line.erase(
         std::remove_if(line.begin(), line.end(),
                        [function](const AwaitsRoom& one) { return one.function == function; }),
         line.end());
+  }
+}
+
+void DeliveryProgram::Wake(const UnreachedHosts::Woken& woken, Reached reached) {
+  for (const auto& [function, key] : woken) {
+    function->OnHostChanged(key, reached == Reached::kYes);
   }
 }
 

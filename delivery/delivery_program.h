@@ -21,10 +21,13 @@
 #include "core/stream/record.h"
 #include "delivery/backlog_room.h"
 #include "delivery/delivery_metrics.h"
+#include "delivery/endpoint_health.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/fair_queue.h"
 #include "delivery/flight_result.h"
 #include "delivery/named_lines.h"
+#include "delivery/own_outage.h"
+#include "delivery/unreached_hosts.h"
 #include "subscriptions/registry/snapshot.h"
 
 namespace postrider::delivery {
@@ -57,9 +60,14 @@ struct DeliveryOptions {
   Duration forget_after = std::chrono::minutes(10);
   // None: nothing is told of endpoints and attempts.
   absl::optional<EndpointReportingOptions> reports;
+  HealthOptions health;
+  // An endpoint that has never answered with 2xx is sent one request in so long.
+  Duration unproven_interval = std::chrono::seconds(1);
   // With a snapshot that was confirmed longer ago nothing is sent.
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };
+
+enum class Reached : uint8_t { kNo, kYes };
 
 // A request whose key group moves: its result goes to the new owner.
 struct MovedFlight {
@@ -81,10 +89,10 @@ struct MovedFlight {
 //          from the backlog by options().backlog_room_bytes.
 class DeliveryProgram final : public ShardProgram {
  public:
-  // `keys` and `metrics` outlive it.
+  // `keys`, `metrics` and `own_outage` (one for the process; null: one of its own) outlive it.
   DeliveryProgram(const ShardEnvironment& environment, const DeliveryOptions& options,
                   std::unique_ptr<HttpSink> sink, const KeyRing& keys, DeliveryMetrics& metrics,
-                  uint64_t seed);
+                  uint64_t seed, OwnOutage* own_outage = nullptr);
   ~DeliveryProgram() override;
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) override;
@@ -124,6 +132,10 @@ class DeliveryProgram final : public ShardProgram {
   }
   void AwaitRoom(EndpointFunction* function, std::string key, BacklogRoom::Owner* owner,
                  size_t bytes);
+  // Hosts of this shard that cannot be reached, and whether that is our own fault.
+  UnreachedHosts& unreached_hosts() { return unreached_hosts_; }
+  OwnOutage& own_outage() { return *own_outage_; }
+  void Wake(const UnreachedHosts::Woken& woken, Reached reached);
   // What batches that wait for their next try take in all.
   size_t waiting_bytes() const { return waiting_bytes_; }
   bool WaitingFits(size_t bytes) const {
@@ -155,6 +167,9 @@ class DeliveryProgram final : public ShardProgram {
   std::deque<AwaitsRoom> room_lines_[2];  // of endpoints that do not fail, and that do
   size_t room_given_ = 0;                 // as it was when the lines were looked at last
   size_t waiting_bytes_ = 0;
+  UnreachedHosts unreached_hosts_;
+  std::unique_ptr<OwnOutage> own_own_outage_;  // without one of the process
+  OwnOutage* own_outage_;
   std::unique_ptr<HttpSink> sink_;
   Compressor compressor_;
   const KeyRing& keys_;

@@ -54,12 +54,17 @@ absl::Status EndpointFunction::Open(TaskContext& ctx) {
       OnRemoved(key, digest);
     };
     backlog_ = std::make_unique<Backlog>(ctx, program_.metrics(), std::move(events));
+    StateDescriptor health;
+    health.id = kHealthState;
+    health.name = "health";
+    health_ = std::make_unique<ValueState<HealthRecord>>(ctx.state(kEndpointChangelog), ctx.clock(),
+                                                         health, HealthSerializer());
   }
   return absl::OkStatus();
 }
 
 EndpointState& EndpointFunction::StateOf(absl::string_view key) {
-  EndpointState& state = endpoints_.GetOrCreate(key);
+  EndpointState& state = endpoints_.GetOrCreate(key, program_.options().health);
   if (state.key.empty()) {
     state.key = std::string(key);
     IdBytes bytes{};
@@ -67,6 +72,7 @@ EndpointState& EndpointFunction::StateOf(absl::string_view key) {
     state.id = subscriptions::EndpointId(bytes);
     state.last_used = ctx_->clock().Now();
     if (backlog_ != nullptr) state.flag = backlog_->ReadFlag(key);
+    ReadHealth(state);
     ReadSettings(state);
     if (!std::exchange(sweeping_, true)) {
       const MonotonicTime now = ctx_->clock().Now();
@@ -83,6 +89,7 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   const subscriptions::Snapshot* snapshot = program_.snapshot();
   if (snapshot == nullptr) return;
   const std::shared_ptr<const subscriptions::Endpoint> endpoint = snapshot->FindEndpoint(state.id);
+  state.absent = endpoint == nullptr;
   if (endpoint == nullptr) return;
   const subscriptions::EndpointSettings& settings = endpoint->settings;
   if (std::exchange(state.generation, endpoint->generation) != endpoint->generation) {
@@ -113,6 +120,7 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   if (state.prepared != nullptr && state.prepared->endpoint != endpoint) state.prepared.reset();
   if (other_format) Remeasure(state);
   SetOrder(state, settings.order);
+  ReadDesired(state, endpoint);
   if (tighter) CutUntried(state);
   if (other_wait && !state.open.messages.empty() && !state.open_due) {
     StartOpen(state, state.open.messages.front());
@@ -225,7 +233,10 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   SetOrderKey(state, message);
   if (Hold(state, message)) return;
   if (Arrive(state, record, message)) return;
-  if (Spills(state, message) && SpillArrived(state, message)) return Schedule(state);
+  if (Spills(state, message)) {
+    if (SpillArrived(state, message)) return Schedule(state);
+    if (Stopped(state)) Want(state, ParkReason::kStopped);
+  }
   Add(state, std::move(message));
   Schedule(state);
 }
@@ -304,6 +315,7 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
   if (tag == kAgeTimer) return ParkOld();
   if (tag == kInheritedTimer) return EndInherited();
   if (tag == kRebuildTimer) return Rebuild();
+  if (tag == kBoundsTimer) return KeepBounds();
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return;
   if (tag == kBatchTimer && !state->open.messages.empty()) {
@@ -377,7 +389,10 @@ void EndpointFunction::Sweep() {
     const bool unused = now - state.last_used >= program_.options().forget_after;
     if (gone || (unused && !state.learned.any())) idle.push_back(state.key);
   });
-  for (const std::string& key : idle) endpoints_.Clear(key);
+  for (const std::string& key : idle) {
+    ForgetHealth(*endpoints_.Get(key));
+    endpoints_.Clear(key);
+  }
   sweeping_ = endpoints_.size() > 0;
   if (sweeping_) {
     ctx_->SetTimer(kFunctionKey, kSweepTimer, now + kSweepInterval);
@@ -388,6 +403,7 @@ void EndpointFunction::Sweep() {
 
 void EndpointFunction::OnRoom(TaskContext&) {
   DrainOutputs();
+  WriteHealthAgain();
   if (backlog_ == nullptr || !backlog_->OnRoom()) return;
   for (const std::string& key : std::exchange(park_again_, {})) {
     EndpointState* state = endpoints_.Get(key);

@@ -28,6 +28,7 @@
 #include "delivery/backlog_room.h"
 #include "delivery/batch.h"
 #include "delivery/delivery_metrics.h"
+#include "delivery/endpoint_health.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/endpoint_state.h"
 #include "delivery/flight_result.h"
@@ -59,8 +60,9 @@ struct MovedFlight;
 // its endpoint holds its share of memory.
 //
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
-// endpoint_sending.cc, endpoint_ordering.cc, endpoint_settling.cc, endpoint_splitting.cc,
-// endpoint_parking.cc, endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
+// endpoint_sending.cc, endpoint_ordering.cc, endpoint_gate.cc, endpoint_settling.cc,
+// endpoint_splitting.cc, endpoint_parking.cc, endpoint_bounds.cc, endpoint_moving.cc,
+// endpoint_observed.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -95,6 +97,8 @@ class EndpointFunction final : public KeyedProcessFunction,
   size_t SendNext(const std::string& key);
   void OnSnapshot();
   void OnDraining();
+  // Something has become known of the host that this endpoint waited for.
+  void OnHostChanged(const std::string& key, bool reached);
   // There is the room that was asked for; what is not used at once is given back.
   void OnBacklogRoom(const std::string& key, BacklogRoom::Hold room);
 
@@ -113,6 +117,7 @@ class EndpointFunction final : public KeyedProcessFunction,
     bool pending = false;
     bool listed = false;
     uint64_t order_key = 0;  // stands still until then; 0: none does
+    bool bound = false;      // at its backlog's bound
     // The recorded batch whose last messages these are.
     struct Group {
       IdBytes batch{};
@@ -166,16 +171,58 @@ class EndpointFunction final : public KeyedProcessFunction,
                                           PreparedEndpoint& prepared);
   bool MayStart(const std::string& key, uint64_t flight);
 
+  // endpoint_gate.cc
+  absl::optional<MonotonicTime> GateOpensAt(const EndpointState& state) const;
+  bool Stopped(const EndpointState& state) const { return !state.absent && state.health.stopped(); }
+  bool IsFailing(const EndpointState& state) const {
+    return !state.absent && state.health.failing();
+  }
+  bool RetryMayGo(const EndpointState& state) const;
+  void AwaitHost(const EndpointState& state);
+  bool HostIsShut(const EndpointState& state) const;
+  void OnStart(EndpointState& state, Flight& flight, size_t body_bytes);
+  void LeaveHost(const Flight& flight);
+  void OnNoOutcome(EndpointState& state, const Batch& batch);
+  bool NoteReach(EndpointState& state, const Flight& flight, const HttpResult& result);
+  void Judge(EndpointState& state, const Outcome& outcome, bool probe);
+  void GiveUpExpired(EndpointState& state);
+  void ReadHealth(EndpointState& state);
+  void WriteHealth(EndpointState& state);
+  void WriteHealthAgain();
+  void ForgetHealth(EndpointState& state);
+  void CountHealth(EndpointState& state, HealthState now);
+  void ReadDesired(EndpointState& state,
+                   const std::shared_ptr<const subscriptions::Endpoint>& endpoint);
+  void RetryNow(EndpointState& state);
+  Admission SkipOnResume(EndpointState& state, Batch& batch,
+                         const subscriptions::Endpoint& endpoint);
+
+  // endpoint_bounds.cc
+  struct Oldest {
+    uint64_t order = 0;
+    WallTime dispatch_time;
+    std::multimap<MonotonicTime, Batch>::iterator batch;  // end: entries that nobody has read
+  };
+  const subscriptions::BacklogSettings* BoundsOf(const EndpointState& state) const;
+  void LookAtBounds(EndpointState& state);
+  void KeepBounds();
+  bool KeepBounds(EndpointState& state);
+  absl::optional<Oldest> FindOldest(EndpointState& state);
+  WallTime DispatchTimeOf(EndpointState& state, const Batch& batch);
+  size_t GiveUpOldest(EndpointState& state, const Oldest& oldest, dlq::DeadReason reason,
+                      size_t count_max, uint64_t bytes, uint64_t* freed);
+  bool Collapse(EndpointState& state);
+
   // endpoint_settling.cc
   void OnEnded(const std::string& key, uint64_t flight, HttpResult result) override;
   void SettleFlight(EndpointState& state, uint64_t flight, const HttpResult& result);
   void Settle(EndpointState& state, Batch batch, const Outcome& outcome);
-  void Apply(EndpointState& state, const Outcome& outcome);
+  enum class Probe : bool { kNo, kYes };
+  void Apply(EndpointState& state, const Outcome& outcome, Probe probe);
   void Delivered(EndpointState& state, Batch& batch);
   void Learn(EndpointState& state, const HttpResult& result);
   void Retry(EndpointState& state, std::vector<Batch> batches, const Outcome& outcome);
   void Later(EndpointState& state, Batch batch, MonotonicTime next);
-  void Disable(EndpointState& state, DisableReason reason);
   enum class Place { kLast, kFirst };  // among those of the same time
   void Wait(EndpointState& state, MonotonicTime due, Batch batch, Place place = Place::kLast);
   Batch TakeWaiting(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator place);
@@ -224,7 +271,6 @@ class EndpointFunction final : public KeyedProcessFunction,
              ParkReason reason);
   absl::optional<MonotonicTime> OldestPending(const EndpointState& state) const;
   void ParkOld();
-  bool IsFailing(const EndpointState& state) const;
   bool HasListed(const EndpointState& state) const;
   void DrainBacklog(EndpointState& state);
   bool HasRoomToDrain(EndpointState& state, size_t messages_max, size_t bytes_max);
@@ -291,7 +337,10 @@ class EndpointFunction final : public KeyedProcessFunction,
   DeliveryProgram& program_;
   TaskContext* ctx_ = nullptr;
   ReplayableValueState<EndpointState> endpoints_;
-  std::unique_ptr<Backlog> backlog_;  // none: see DeliveryOptions::durable_backlog
+  // None without the changelogs, like the backlog.
+  std::unique_ptr<ValueState<HealthRecord>> health_;
+  absl::flat_hash_set<std::string> health_unwritten_;  // for want of room
+  std::unique_ptr<Backlog> backlog_;                   // none: see DeliveryOptions::durable_backlog
   RecentIdentities recent_;
   // Entries that ended before their record was read (again), by its offset: a predecessor had
   // parked them and was gone before its commit said so. At most kEndedAheadMax.
@@ -304,6 +353,9 @@ class EndpointFunction final : public KeyedProcessFunction,
   absl::flat_hash_set<std::string> park_again_;
   // Endpoints with order whose next entry stands behind records that were not read yet.
   std::set<std::pair<uint64_t, std::string>> unread_;
+  // Endpoints whose backlog is beyond its bounds, each once.
+  absl::flat_hash_set<std::string> beyond_;
+  std::deque<std::string> beyond_line_;
   absl::flat_hash_set<std::string> arriving_;  // have a batch that is not there as a whole
   InheritedOperations inherited_;
   absl::flat_hash_map<IdBytes, Held> held_;  // of inherited_

@@ -135,6 +135,7 @@ AsyncOperations<HttpResult>::Telling EndpointFunction::Leave(const std::string& 
   EndpointState& state = *endpoints_.Get(key);
   if (state.order != nullptr) return nullptr;
   const auto flight = state.flights.find(flight_id);
+  LeaveHost(flight->second);
   MovedFlight moved = Moved(state, flight->second);
   state.flights.erase(flight);
   return [program = &program_, moved = std::move(moved)](const HttpResult& result) {
@@ -154,9 +155,11 @@ void EndpointFunction::Close(TaskContext&, CloseReason reason) {
     for (const auto& [id, flight] : state.flights) {
       // When it moves: of those where order counts, whose messages are the first that the successor
       // sends.
+      LeaveHost(flight);
       program_.sink().Abort(flight.request);
       program_.metrics().requests_in_flight.Add(-1);
     }
+    CountHealth(state, HealthState::kHealthy);
     if (state.awaits_snapshot) program_.metrics().waiting_for_snapshot.Add(-1);
     for (const auto& [due, batch] : state.waiting) program_.TakeWaiting(WaitingBytes(batch));
     state.waiting.clear();
@@ -311,6 +314,7 @@ void EndpointFunction::SettleResult(const OperationResult& result, const FlightR
       if (named.contains(batch.messages[i].digest)) failed.push_back(i);
     }
     SettlePartly(state, std::move(batch), flight.outcome, failed);
+    WriteHealth(state);
   }
   Schedule(state);
 }

@@ -133,6 +133,7 @@ bool EndpointHealth::TakeChanged() { return std::exchange(changed_, false); }
 // Whatever was observed of a receiver that is another one now, or that a person has put right.
 void EndpointHealth::Clear() {
   breaker_.Reset();
+  recovering_ = false;
   failing_since_.reset();
   HealthRecord cleared;
   cleared.destination = record_.destination;
@@ -227,6 +228,7 @@ EndpointHealth::Judgement EndpointHealth::OnOutcome(const Outcome& outcome, bool
   switch (outcome.breaker) {
     case BreakerEffect::kSuccess: {
       judgement.closed = breaker_.OnSuccess(now, probe);
+      if (judgement.closed) recovering_ = true;
       failing_since_.reset();
       if (!record_.answered || judgement.closed || record_.failing_since != WallTime()) {
         record_.answered = true;
@@ -283,9 +285,8 @@ void EndpointHealth::OnHeld(MonotonicTime until, MonotonicTime now, WallTime wal
 HealthState EndpointHealth::state() const {
   if (!enabled_ || record_.disabled != DisableReason::kNone) return HealthState::kDisabled;
   if (paused_) return HealthState::kPaused;
-  if (failing()) return HealthState::kProbing;
-  return breaker_.failures_in_a_row() >= kDegradedFailures ? HealthState::kDegraded
-                                                           : HealthState::kHealthy;
+  if (failing() || breaker_.failures_in_a_row() >= kDegradedFailures) return HealthState::kDegraded;
+  return recovering_ ? HealthState::kProbing : HealthState::kHealthy;
 }
 
 }  // namespace postrider::delivery

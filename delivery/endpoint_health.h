@@ -51,7 +51,14 @@ StateSerializer<HealthRecord> HealthSerializer();
 // Names all that decides whether an endpoint can be reached and lets us in.
 uint64_t DestinationOf(const subscriptions::Endpoint& endpoint);
 
-enum class HealthState : uint8_t { kHealthy, kDegraded, kProbing, kPaused, kDisabled };
+enum class HealthState : uint8_t {
+  kHealthy,
+  kDegraded,  // fails: three times in a row, or its breaker is open
+  kProbing,   // a probe has found it well; its window begins slowly
+  kPaused,
+  kDisabled,
+};
+inline constexpr int kHealthStates = 5;
 absl::string_view HealthStateName(HealthState state);
 
 // The health of one endpoint: its breaker, who has stopped it, and since when it fails (RULES 1 and
@@ -93,6 +100,8 @@ class EndpointHealth {
   void OnNoOutcome(MonotonicTime now, bool probe) { breaker_.OnNeutral(now, probe); }
   // The endpoint is left alone until then.
   void OnHeld(MonotonicTime until, MonotonicTime now, WallTime wall);
+  // Its window is as large as it may be, or was cut again.
+  void OnRecovered() { recovering_ = false; }
   void ProbeNow(MonotonicTime now) { breaker_.ProbeNow(now); }
 
   // When a request may start by breaker and stops; no value: not before something happens.
@@ -124,6 +133,7 @@ class EndpointHealth {
   bool known_ = false;  // OnDesired() was called
   bool paused_ = false;
   bool enabled_ = true;
+  bool recovering_ = false;
   uint64_t generation_ = 0;  // of what is desired
   absl::optional<MonotonicTime> failing_since_;
 };

@@ -195,8 +195,12 @@ std::multimap<MonotonicTime, Batch>::const_iterator EndpointFunction::NextRetry(
     const EndpointState& state) const {
   const EndpointOrder& order = *state.order;
   const MonotonicTime now = ctx_->clock().Now();
-  for (auto it = state.NextWaiting(); it != state.waiting.end() && it->first <= now; ++it) {
+  // A probe does not wait for the batch's own time.
+  const bool any_time = state.absent || IsFailing(state);
+  for (auto it = state.NextWaiting(); it != state.waiting.end() && (any_time || it->first <= now);
+       ++it) {
     const Batch& batch = it->second;
+    if (it->first > now && inherited_.Find(*batch.key) != nullptr) continue;
     if (state.awaits_room && RoomNeeded(batch) > 0) continue;
     if (!order.IsBlockedBeside(batch)) return it;
     if (order.EndingBlocks(batch)) continue;

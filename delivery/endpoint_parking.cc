@@ -16,8 +16,6 @@
 namespace postrider::delivery {
 namespace {
 
-// An endpoint fails when so many of its attempts have in a row.
-constexpr int kFailuresInARow = 10;
 // What is read back at once for a streaming endpoint.
 constexpr size_t kDrainMessages = 64;
 constexpr size_t kDrainBytes = 256 << 10;
@@ -42,10 +40,6 @@ bool AnyListed(const Batch& batch) {
 }
 
 }  // namespace
-
-bool EndpointFunction::IsFailing(const EndpointState& state) const {
-  return state.failures_in_a_row >= kFailuresInARow;
-}
 
 void EndpointFunction::Want(EndpointState& state, ParkReason reason) {
   state.park_wanted = static_cast<uint8_t>(state.park_wanted | Bit(reason));
@@ -194,7 +188,8 @@ void EndpointFunction::ParkAll(EndpointState& state, ParkReason reason) {
 // What was refused before.
 void EndpointFunction::ParkAgain(EndpointState& state) {
   const uint8_t wanted = std::exchange(state.park_wanted, uint8_t{0});
-  for (const ParkReason reason : {ParkReason::kRescale, ParkReason::kAge, ParkReason::kPressure}) {
+  for (const ParkReason reason :
+       {ParkReason::kRescale, ParkReason::kAge, ParkReason::kPressure, ParkReason::kStopped}) {
     if ((wanted & Bit(reason)) != 0) return ParkAll(state, reason);
   }
   if ((wanted & Bit(ParkReason::kFailed)) != 0) {
@@ -229,11 +224,11 @@ void EndpointFunction::OnRemoved(const std::string& key, const IdBytes& digest) 
   ClearFlagWhenEmpty(*state);
 }
 
-// Whether a new message goes to the backlog at once: its endpoint holds its share already, or fails
-// and has others there that come first.
+// Whether a new message goes to the backlog at once: its endpoint holds its share already, may not
+// be sent to, or fails and has others that come first.
 bool EndpointFunction::Spills(const EndpointState& state, const Message& message) const {
   if (backlog_ == nullptr) return false;
-  if (program_.draining()) return true;
+  if (program_.draining() || Stopped(state)) return true;
   if (state.order != nullptr) {
     if (IsBehindBacklog(state)) return true;
     if (!state.waiting.empty() && state.order->IsBlocked(message.order_key)) return true;
@@ -241,7 +236,7 @@ bool EndpointFunction::Spills(const EndpointState& state, const Message& message
   const size_t share =
       std::max(program_.options().endpoint_share_bytes, static_cast<size_t>(state.bytes_max));
   if (state.pending_bytes + message.bytes > share) return true;
-  return IsFailing(state) && HasListed(state);
+  return IsFailing(state) && (!state.waiting.empty() || HasListed(state));
 }
 
 bool EndpointFunction::Spill(EndpointState& state, uint64_t order, const IdBytes& digest,
@@ -277,6 +272,7 @@ absl::optional<MonotonicTime> EndpointFunction::OldestPending(const EndpointStat
 void EndpointFunction::ParkOld() {
   const MonotonicTime now = ctx_->clock().Now();
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
+    LookAtBounds(state);
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
@@ -294,7 +290,7 @@ void EndpointFunction::OnPressure(TaskContext&) {
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     if (state.pending_bytes == 0) return;
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
-    if (state.failures_in_a_row > 0 ||
+    if (state.health.breaker().failures_in_a_row() > 0 ||
         (oldest && now - *oldest >= program_.options().park_after_under_pressure)) {
       ParkAll(state, ParkReason::kPressure);
     }

@@ -23,10 +23,8 @@ constexpr int kFreshInARowMax = 4;
 // in the backlog, which costs no memory.
 constexpr size_t kWaitingBatchesMax = 10'000;
 constexpr size_t kWaitingMessagesMax = 100'000;
-constexpr size_t kWaitingBatchesMaxFailing = 100;
-constexpr size_t kWaitingMessagesMaxFailing = 2'000;
-// The same for those that fail while the shard has no more memory for what waits: a probe.
-constexpr size_t kWaitingBatchesMaxFull = 1;
+// The same while the shard has no more memory for what waits.
+constexpr size_t kWaitingBatchesMaxFull = 100;
 
 // Without room nothing is read back.
 bool Loadable(const EndpointState& state, const Batch& batch) {
@@ -51,13 +49,12 @@ bool EndpointFunction::OpenMayGo(const EndpointState& state) const {
 }
 
 bool EndpointFunction::MayTakeFresh(const EndpointState& state) const {
+  // A probe is made of what was tried before, if there is any.
+  if (IsFailing(state) && !state.waiting.empty()) return false;
   if (backlog_ == nullptr) return true;
-  const bool failing = IsFailing(state);
   const bool full = !program_.WaitingFits(kWaitingBatchBytes);
-  const size_t batches_max = failing ? (full ? kWaitingBatchesMaxFull : kWaitingBatchesMaxFailing)
-                                     : (full ? kWaitingBatchesMaxFailing : kWaitingBatchesMax);
-  return state.waiting.size() < batches_max &&
-         state.waiting_messages < (failing ? kWaitingMessagesMaxFailing : kWaitingMessagesMax);
+  return state.waiting.size() < (full ? kWaitingBatchesMaxFull : kWaitingBatchesMax) &&
+         state.waiting_messages < kWaitingMessagesMax;
 }
 
 bool EndpointFunction::FreshMayGo(const EndpointState& state) const {
@@ -100,11 +97,10 @@ void EndpointFunction::OnBacklogRoom(const std::string& key, BacklogRoom::Hold r
 bool EndpointFunction::Sendable(const EndpointState& state) const {
   if (program_.draining()) return false;  // OnDraining() comes
   if (state.awaits_snapshot || state.flights.size() >= state.window.size()) return false;
-  const MonotonicTime now = ctx_->clock().Now();
-  if (now < state.hold_until) return false;
+  const absl::optional<MonotonicTime> opens_at = GateOpensAt(state);
+  if (!opens_at || *opens_at > ctx_->clock().Now()) return false;
   if (state.order != nullptr) return SendableInOrder(state);
-  const auto due = state.NextWaiting();
-  if (due != state.waiting.end() && due->first <= now && Loadable(state, due->second)) return true;
+  if (RetryMayGo(state)) return true;
   if (!MayTakeFresh(state)) return false;
   return FreshMayGo(state) || BacklogMayGo(state);
 }
@@ -120,19 +116,22 @@ void EndpointFunction::Schedule(EndpointState& state) {
     program_.Enqueue(this, state);
     return;
   }
-  // A slot that becomes free, a snapshot or a full batch come here by themselves.
+  // A slot that becomes free, a snapshot, a full batch or the end of a probe come here by
+  // themselves.
+  const absl::optional<MonotonicTime> opens_at = GateOpensAt(state);
+  AwaitHost(state);
+  if (!opens_at) return;
   const MonotonicTime now = ctx_->clock().Now();
   const bool fresh =
       MayTakeFresh(state) && (!state.ready.empty() || state.open_due || BacklogMayGo(state));
-  if (fresh && state.hold_until > now) {
-    ctx_->SetTimer(state.key, kSendTimer, state.hold_until);
+  if ((fresh || (!state.waiting.empty() && IsFailing(state))) && *opens_at > now) {
+    ctx_->SetTimer(state.key, kSendTimer, *opens_at);
   } else {
     // With order one that is due may stand behind others.
-    const auto next = state.order == nullptr || state.hold_until > now
-                          ? state.NextWaiting()
-                          : state.waiting.upper_bound(now);
+    const auto next = state.order == nullptr || *opens_at > now ? state.NextWaiting()
+                                                                : state.waiting.upper_bound(now);
     if (next == state.waiting.end()) return;
-    const MonotonicTime retry = std::max(state.hold_until, next->first);
+    const MonotonicTime retry = std::max(*opens_at, next->first);
     if (retry > now) ctx_->SetTimer(state.key, kSendTimer, retry);
   }
 }
@@ -140,8 +139,7 @@ void EndpointFunction::Schedule(EndpointState& state) {
 absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
   if (state.order != nullptr) return TakeInOrder(state);
   const auto due = state.NextWaiting();
-  const bool retry_due = due != state.waiting.end() && due->first <= ctx_->clock().Now() &&
-                         Loadable(state, due->second);
+  const bool retry_due = RetryMayGo(state);
   const bool may_take = MayTakeFresh(state);
   const bool fresh = may_take && FreshMayGo(state);
   const bool backlog = may_take && BacklogMayGo(state);
@@ -240,7 +238,7 @@ EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch&
       ++count;
     }
   }
-  if (count == 0) return Admission::kSend;
+  if (count == 0) return SkipOnResume(state, batch, *endpoint);
   const std::shared_ptr<Ending::Group> group =
       count == batch.messages.size() ? GroupOf(batch) : nullptr;
   std::vector<Message> kept;
@@ -253,7 +251,7 @@ EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch&
     }
   }
   batch.messages = std::move(kept);
-  return batch.messages.empty() ? Admission::kDrop : Admission::kSend;
+  return batch.messages.empty() ? Admission::kDrop : SkipOnResume(state, batch, *endpoint);
 }
 
 PreparedEndpoint* EndpointFunction::Prepared(EndpointState& state, absl::Status* why) {
@@ -291,7 +289,7 @@ bool EndpointFunction::MayStart(const std::string& key, uint64_t flight) {
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return false;
   const auto found = state->flights.find(flight);
-  if (found == state->flights.end()) return false;
+  if (found == state->flights.end() || Stopped(*state)) return false;
   found->second.on_wire = ctx_->clock().Now();
   return true;
 }
@@ -316,18 +314,26 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
     case Admission::kSend:
       break;
   }
+  absl::Status why;
+  PreparedEndpoint* prepared = Prepared(state, &why);
+  if (HostIsShut(state)) {
+    PutBack(state, std::move(batch));
+    return bytes;
+  }
   batch.tries += 1;
+  batch.probe = state.health.OnStart();
   const MonotonicTime now = ctx_->clock().Now();
   if (batch.tries == 1) batch.first_try = now;
   if (!batch.key) batch.key = BatchKey(batch.messages);
-  absl::Status why;
-  PreparedEndpoint* prepared = Prepared(state, &why);
   absl::StatusOr<HttpRequest> request =
       prepared == nullptr ? absl::StatusOr<HttpRequest>(why) : MakeRequest(state, batch, *prepared);
   if (!request.ok()) {
     POSTRIDER_LOG(kWarn, "endpoint cannot be sent to", {"endpoint", state.id.ToString()},
                   {"why", request.status().message()});
-    Settle(state, std::move(batch), MisconfiguredOutcome());
+    Outcome outcome = MisconfiguredOutcome();
+    if (batch.probe) outcome.charge = Charge::kFree;
+    Settle(state, std::move(batch), outcome);
+    WriteHealth(state);
     return bytes;
   }
   const uint64_t id = program_.operations().Begin(*this, state.key);
@@ -350,6 +356,7 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   flight.batch = std::move(batch);
   flight.started = now;
   flight.timeout = request->total_timeout;
+  OnStart(state, flight, bytes);
   Flight& placed = state.flights.emplace(id, std::move(flight)).first->second;
   if (state.order != nullptr) {
     EndpointOrder::SetKeys(placed.batch);

@@ -1,7 +1,6 @@
 // What becomes of a batch when its result is in, and of a message at its end.
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,13 +15,6 @@
 #include "dlq/letters/dead_letter_log.h"
 
 namespace postrider::delivery {
-
-namespace {
-
-// Until it is tried again whether an endpoint that said it was gone still is.
-constexpr std::chrono::hours kDisabledFor{1};
-
-}  // namespace
 
 using subscriptions::DispatchRecord;
 
@@ -41,6 +33,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   // It serves for reading back what is given up.
   BacklogRoom::Hold room = std::move(flight->second.room);
   AttemptFacts facts = std::move(flight->second.facts);
+  const bool unreached = NoteReach(state, flight->second, result);
   state.flights.erase(flight);
   if (batch.bisection != nullptr) state.piece_in_flight = false;
   if (state.order != nullptr) state.order->Unblock(batch);
@@ -52,6 +45,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   if (result.failure == HttpFailure::kAborted && !result.request_sent) {
     // As if it had not been tried.
     batch.tries -= 1;
+    OnNoOutcome(state, batch);
     PutBack(state, std::move(batch));
     return Schedule(state);
   }
@@ -60,7 +54,12 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   context.batch_size = batch.messages.size();
   context.now = ctx_->clock().Wall();
   context.horizon = state.retry.horizon;
-  const Answer answer = ReadAnswer(result, context, message_ids);
+  context.own_outage = unreached && program_.own_outage().active(state.last_used);
+  Answer answer = ReadAnswer(result, context, message_ids);
+  // A probe that fails is the endpoint's failure, not the message's.
+  if (batch.probe && answer.outcome.breaker == BreakerEffect::kFailure) {
+    answer.outcome.charge = Charge::kFree;
+  }
   TellAttempt(state, batch, std::move(facts), result, answer.outcome);
   if (answer.foreign > 0) metrics.foreign_acks.Add(static_cast<double>(answer.foreign));
   if (batch.bisection != nullptr) batch.bisection->OnRequest();
@@ -68,6 +67,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   std::swap(state.granted, room);
   SettlePartly(state, std::move(batch), answer.outcome, answer.failed);
   std::swap(state.granted, room);
+  WriteHealth(state);
   Schedule(state);
 }
 
@@ -79,14 +79,10 @@ void EndpointFunction::Learn(EndpointState& state, const HttpResult& result) {
 }
 
 // What an outcome means for the endpoint.
-void EndpointFunction::Apply(EndpointState& state, const Outcome& outcome) {
+void EndpointFunction::Apply(EndpointState& state, const Outcome& outcome, Probe probe) {
   state.window.Apply(outcome.window);
-  if (outcome.breaker == BreakerEffect::kSuccess) {
-    state.failures_in_a_row = state.throttled_in_a_row = 0;
-  }
-  if (outcome.breaker == BreakerEffect::kFailure) state.failures_in_a_row += 1;
-  program_.backlog_room().SetFailing(state.room, state.failures_in_a_row > 0);
-  if (outcome.disable != DisableReason::kNone) Disable(state, outcome.disable);
+  if (outcome.breaker == BreakerEffect::kSuccess) state.throttled_in_a_row = 0;
+  Judge(state, outcome, probe == Probe::kYes);
 }
 
 void EndpointFunction::Delivered(EndpointState& state, Batch& batch) {
@@ -101,7 +97,7 @@ void EndpointFunction::Delivered(EndpointState& state, Batch& batch) {
 
 void EndpointFunction::Settle(EndpointState& state, Batch batch, const Outcome& outcome) {
   program_.metrics().CountOutcome(outcome.kind).Increment();
-  Apply(state, outcome);
+  Apply(state, outcome, std::exchange(batch.probe, false) ? Probe::kYes : Probe::kNo);
   batch.last = outcome;
   const std::shared_ptr<Bisection> bisection = batch.bisection;
   switch (outcome.verdict) {
@@ -157,7 +153,9 @@ void EndpointFunction::Retry(EndpointState& state, std::vector<Batch> batches,
     state.hold_until = std::max(state.hold_until, now + outcome.hold.value_or(*delay));
   }
   // Not for a hold alone: after it every message gets one try.
-  if (now + *delay > GiveUpAt(state.retry, batches.front().first_try)) {
+  const MonotonicTime first_try = batches.front().first_try;
+  const Duration paused = state.health.PausedSince(first_try, now, ctx_->clock().Wall());
+  if (now + *delay > GiveUpAt(state.retry, first_try) + paused) {
     return give_up(dlq::DeadReason::kHorizon);
   }
   later(std::max(now + *delay, state.hold_until));
@@ -168,12 +166,6 @@ void EndpointFunction::Later(EndpointState& state, Batch batch, MonotonicTime ne
   DropParkedContents(batch);
   Wait(state, next, std::move(batch));
   LetGo(state);
-}
-
-// An outcome has disabled the endpoint: nothing is sent to it for a while.
-void EndpointFunction::Disable(EndpointState& state, DisableReason reason) {
-  if (reason == DisableReason::kNone) return;
-  state.hold_until = std::max(state.hold_until, ctx_->clock().Now() + kDisabledFor);
 }
 
 void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch, Place place) {
@@ -241,6 +233,10 @@ void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadR
     output.ending.order_key = message.order_key;
     state.order->BlockEnding(message.order_key);
   }
+  if (reason == dlq::DeadReason::kBacklogFull || reason == dlq::DeadReason::kBacklogAge) {
+    output.ending.bound = true;
+    ++state.bound_endings;
+  }
   output.room = std::move(message.content->room);
   output.room.LeaveOwner();
   Emit(std::move(output));
@@ -260,9 +256,12 @@ void EndpointFunction::Refuse(EndpointState& state, const Message& message,
   report.source_offset = record.identity.source_offset;
   report.time = ctx_->clock().Wall();
   program_.metrics().CountRefusal(reason).Increment();
-  Emit({dlq::MakeReportAppend(program_.options().topic_prefix, report),
-        EndingOf(state, message, std::move(group)),
-        {}});
+  Ending ending = EndingOf(state, message, std::move(group));
+  if (reason == dlq::RefusalReason::kCollapsed) {
+    ending.bound = true;
+    ++state.bound_endings;
+  }
+  Emit({dlq::MakeReportAppend(program_.options().topic_prefix, report), std::move(ending), {}});
 }
 
 // The message leaves its endpoint's memory; what tells of its end is on its way.
@@ -279,14 +278,15 @@ EndpointFunction::Ending EndpointFunction::EndingOf(EndpointState& state, const 
   return ending;
 }
 
-// The message has ended, and that is durable (or needs not be): an entry stays claimed until here,
-// so that it is not read back meanwhile.
+// The message has ended, and that is durable (or needs not be): an entry stays claimed until
+// here, so that it is not read back meanwhile.
 void EndpointFunction::End(const Ending& ending) {
   if (ending.pending) ctx_->Complete(static_cast<int64_t>(ending.order));
   if (!ending.listed && ending.group == nullptr && ending.order_key == 0) return;
   if (ending.listed && !ending.pending) NoteEndedAhead(ending.order, ending.digest);
   const absl::string_view key = ending.endpoint.view();
   EndpointState* state = endpoints_.Get(key);
+  if (ending.bound && state != nullptr && state->bound_endings > 0) --state->bound_endings;
   if (ending.listed && state != nullptr) {
     RemoveEntry(*state, ending.digest);
   } else if (ending.listed) {

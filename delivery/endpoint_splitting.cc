@@ -103,7 +103,7 @@ void EndpointFunction::SettlePartly(EndpointState& state, Batch batch, const Out
                      [&batch](size_t place) { return batch.messages[place].order_key; });
   if (unacknowledged.empty()) return Settle(state, std::move(batch), outcome);
   program_.metrics().CountOutcome(outcome.kind).Increment();
-  Apply(state, outcome);
+  Apply(state, outcome, std::exchange(batch.probe, false) ? Probe::kYes : Probe::kNo);
   batch.last = outcome;
   const std::shared_ptr<Bisection> bisection = std::exchange(batch.bisection, nullptr);
   batch.first_half = false;
@@ -158,7 +158,7 @@ void EndpointFunction::Bisect(EndpointState& state, Batch batch, const Outcome& 
     failure.charge = Charge::kCharged;
     if (refuses_all) {
       failure.breaker = BreakerEffect::kFailure;
-      Apply(state, failure);
+      Apply(state, failure, Probe::kNo);
     }
     return RetryPieces(state, std::move(pieces), failure);
   }

@@ -15,12 +15,15 @@
 #include "core/base/id.h"
 #include "core/http/http_sink.h"
 #include "delivery/backlog.h"
+#include "delivery/backlog_collapse.h"
 #include "delivery/backlog_room.h"
 #include "delivery/backlog_state.h"
 #include "delivery/batch.h"
+#include "delivery/endpoint_health.h"
 #include "delivery/endpoint_order.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/prepared_endpoint.h"
+#include "delivery/rate_limit.h"
 #include "delivery/retry_policy.h"
 #include "delivery/steering.h"
 #include "delivery/window.h"
@@ -37,14 +40,19 @@ struct Flight {
   // When it got its slot in the sink: its deadline counts from there.
   absl::optional<MonotonicTime> on_wire;
   Duration timeout{};
-  BacklogRoom::Hold room;  // for those of its messages that are parked
-  AttemptFacts facts;      // for its report
+  BacklogRoom::Hold room;   // for those of its messages that are parked
+  AttemptFacts facts;       // for its report
+  std::string host;         // of its URL, with the port
+  bool host_probe = false;  // others of that host wait for what comes of it
   // Of the messages in their order, with partial_ack only.
   std::vector<IdBytes> message_ids;
 };
 
 // One endpoint in its key group's memory.
 struct EndpointState {
+  // `options` outlives it.
+  explicit EndpointState(const HealthOptions& options) : health(options) {}
+
   std::string key;
   subscriptions::EndpointId id;
   subscriptions::CustomerId customer;  // as far as it is known
@@ -77,9 +85,17 @@ struct EndpointState {
 
   Window window{32};
   MonotonicTime hold_until{};  // nothing is sent before
-  int fresh_in_a_row = 0;      // sent while a retry or backlog was due
-  int failures_in_a_row = 0;
-  int throttled_in_a_row = 0;  // without being told for how long
+  // When it may be sent to, see endpoint_gate.cc.
+  EndpointHealth health;
+  RateLimit rate;
+  MonotonicTime unproven_until{};  // it has never answered 2xx, and was tried before
+  bool unreached = false;          // its last request failed before it was sent
+  bool absent = false;             // from the snapshot
+  std::shared_ptr<const subscriptions::Endpoint> desired;  // as it was read last
+  bool health_stored = false;
+  HealthState health_counted = HealthState::kHealthy;  // as the metrics have it
+  int fresh_in_a_row = 0;                              // sent while a retry or backlog was due
+  int throttled_in_a_row = 0;                          // without being told for how long
   bool in_line = false;
   bool listed_late = false;  // stands among those that wait for the partition's end
   bool awaits_snapshot = false;
@@ -99,7 +115,12 @@ struct EndpointState {
   absl::flat_hash_set<IdBytes> claimed;
   uint64_t drain_from = 0;
   bool drained_dry = false;  // a scan over all of it found nothing to drain
-  uint8_t park_wanted = 0;   // a bit per ParkReason: was refused, and is tried again
+  // Its bounds.
+  MonotonicTime look_at_age{};
+  size_t bound_endings = 0;  // given up there, and not removed yet
+  std::unique_ptr<BacklogCollapse> collapse;
+  bool collapsed = false;   // and has not come below its bound since
+  uint8_t park_wanted = 0;  // a bit per ParkReason: was refused, and is tried again
 
   // The first of those that wait that may have its turn: there is one piece in flight at most.
   auto NextWaiting() { return piece_in_flight ? waiting.upper_bound(kPieceDue) : waiting.begin(); }

@@ -18,6 +18,7 @@ inline constexpr uint32_t kSweepTimer = 3;  // looks for endpoints that have bee
 inline constexpr uint32_t kAgeTimer = 4;    // looks for messages that have pended for long
 inline constexpr uint32_t kInheritedTimer = 5;
 inline constexpr uint32_t kRebuildTimer = 6;  // goes on with what a restored backlog holds
+inline constexpr uint32_t kBoundsTimer = 7;   // backlogs beyond their bounds
 inline constexpr std::chrono::minutes kSweepInterval{1};
 inline constexpr std::chrono::seconds kAgeInterval{1};
 

@@ -20,6 +20,7 @@ class Window {
   }
 
   size_t size() const { return static_cast<size_t>(size_); }
+  bool starting_slowly() const { return doubling_; }
 
   void SetLimit(int limit) {
     limit_ = std::max(limit, 1);

@@ -23,6 +23,7 @@
 #include "delivery/delivery_program.h"
 #include "delivery/file_budget.h"
 #include "delivery/memory_metrics.h"
+#include "delivery/own_outage.h"
 #include "delivery/store_figures.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 
@@ -61,6 +62,13 @@ void WorkerOptions::Register(Options& options) {
                       "How long a stop waits for the answers of requests in flight.");
   options.Add("worker.requests_max", &requests_max, 1, 50'000,
               "Requests in flight at most, per shard.");
+  options.AddDuration("worker.probe_rest_max", &probe_rest_max, std::chrono::milliseconds(1'000),
+                      std::chrono::hours(1),
+                      "How long an endpoint that fails rests at most from one probe to the next.");
+  options.AddDuration("worker.auto_disable_after", &auto_disable_after, std::chrono::minutes(1),
+                      std::chrono::hours(24 * 30),
+                      "An endpoint that has failed for so long, without a success in between, is "
+                      "disabled.");
   options.Add("worker.ca_file", &ca_file,
               "The certificate authorities that receivers are verified "
               "against; a PEM file.");
@@ -135,6 +143,7 @@ struct WorkerRole::Impl {
   DeliveryMetrics delivery_metrics;
   StoreFiguresKeeper stores;
   MemoryAccount overlay_account;
+  OwnOutage own_outage;
   std::function<uint64_t()> backlog_memory;
   std::unique_ptr<MemoryMetrics> memory_metrics;
   absl::Mutex mutex;
@@ -222,6 +231,8 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.backlog_room_bytes = static_cast<size_t>(budget.backlog_room);
   delivery.waiting_bytes_max = static_cast<size_t>(budget.waiting);
   delivery.snapshot_age_max = snapshot_age_max;
+  delivery.health.breaker.rest_max = options.probe_rest_max;
+  delivery.health.auto_disable_after = options.auto_disable_after;
   delivery.requests_max = static_cast<size_t>(options.requests_max);
   delivery.reports = options.reports;
   CurlSinkOptions sink_options;
@@ -243,8 +254,9 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
                      CreateCurlSink(environment.loop, sink_options, *resolver, rules, *metrics));
     uint64_t seed = 0;
     FillRandom(&seed, sizeof seed);
-    auto program = std::make_unique<DeliveryProgram>(environment, delivery, std::move(sink), *keys,
-                                                     shared->delivery_metrics, seed);
+    auto program =
+        std::make_unique<DeliveryProgram>(environment, delivery, std::move(sink), *keys,
+                                          shared->delivery_metrics, seed, &shared->own_outage);
     absl::MutexLock lock(&shared->mutex);
     program->SetSnapshot(shared->snapshot);
     program->SetDraining(shared->draining);

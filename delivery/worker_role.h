@@ -40,6 +40,8 @@ struct WorkerOptions {
   std::chrono::milliseconds trim_safety{std::chrono::hours(1)};
   std::chrono::milliseconds stop_wait_max{20'000};
   int64_t requests_max = 2'000;  // per shard
+  std::chrono::milliseconds probe_rest_max{60'000};
+  std::chrono::milliseconds auto_disable_after{std::chrono::hours(24 * 5)};
   std::string ca_file = "/etc/ssl/certs/ca-certificates.crt";
   int64_t memory_limit = 1 << 30;
   std::string state_store = "rocksdb";  // or "heap": of the backlog

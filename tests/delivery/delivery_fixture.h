@@ -69,6 +69,7 @@ class DeliveryFixture : public testing::Test {
     auto sink = std::make_unique<FakeHttpSink>();
     sink_ = sink.get();
     options_.durable_backlog = true;
+    if (!unproven_brake_) options_.unproven_interval = Duration::zero();
     program_ = std::make_unique<DeliveryProgram>(ShardEnvironment{*loop_, producer_, 0, results_},
                                                  options_, std::move(sink), keys_, metrics_, 7);
   }
@@ -124,30 +125,34 @@ class DeliveryFixture : public testing::Test {
     RestoreBacklog();
   }
 
-  // A snapshot with the endpoint and its grants, as transaction `xid` left them.
+  subscriptions::Endpoint MakeEndpoint(subscriptions::EndpointId id,
+                                       const subscriptions::EndpointSettings& settings) {
+    subscriptions::Endpoint endpoint;
+    endpoint.id = id;
+    endpoint.customer = customer_;
+    endpoint.settings = settings;
+    endpoint.generation = generation_;
+    endpoint.changed_xid = 1;
+    endpoint.secrets_sealed =
+        *subscriptions::SealEndpointSecrets(keys_, customer_, id,
+                                            {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
+                                              ctx().clock().Wall(),
+                                              {},
+                                              kPrivateKey}});
+    return endpoint;
+  }
+
+  // A snapshot with the endpoint (and others) and its grants, as transaction `xid` left them.
   void Publish(uint64_t xid = 10) {
-    subscriptions::SnapshotBuilder builder(published_,
+    subscriptions::SnapshotBuilder builder(snapshot_,
                                            subscriptions::SnapshotBuilder::Start::kNothing);
     builder.PutCustomer(customer_, 1, 1);
     for (const std::string& tenant : granted_) builder.PutGrant(customer_, tenant, 1);
-    if (endpoint_exists_) {
-      subscriptions::Endpoint endpoint;
-      endpoint.id = endpoint_;
-      endpoint.customer = customer_;
-      endpoint.settings = settings_;
-      endpoint.changed_xid = 1;
-      endpoint.generation = generation_;
-      endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(
-          keys_, customer_, endpoint_,
-          {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
-            ctx().clock().Wall(),
-            {},
-            kPrivateKey}});
-      builder.PutEndpoint(std::move(endpoint));
-    }
-    published_ = builder.Build(*subscriptions::PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
-                               ctx().clock().Wall(), "origin");
-    program_->SetSnapshot(published_);
+    if (endpoint_exists_) builder.PutEndpoint(MakeEndpoint(endpoint_, settings_));
+    for (const auto& [id, settings] : others_) builder.PutEndpoint(MakeEndpoint(id, settings));
+    snapshot_ = builder.Build(*subscriptions::PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
+                              ctx().clock().Wall(), "origin");
+    program_->SetSnapshot(snapshot_);
   }
 
   subscriptions::DispatchRecord MakeRecord(int64_t number) {
@@ -203,11 +208,13 @@ class DeliveryFixture : public testing::Test {
   subscriptions::EndpointId endpoint_{Bytes(2)};
   std::vector<std::string> granted_{"t1"};
   bool endpoint_exists_ = true;
-  uint64_t generation_ = 1;
-  std::shared_ptr<const subscriptions::Snapshot> published_;
   subscriptions::EndpointSettings settings_;
+  uint64_t generation_ = 1;
+  std::vector<std::pair<subscriptions::EndpointId, subscriptions::EndpointSettings>> others_;
   int64_t next_offset_ = 0;
-  DeliveryOptions options_;  // of programs that are made
+  DeliveryOptions options_;                                  // of programs that are made
+  std::shared_ptr<const subscriptions::Snapshot> snapshot_;  // the last one
+  bool unproven_brake_ = false;  // whether who has never answered is sent to once a second only
 
   std::vector<std::unique_ptr<FakeTaskContext>> lives_;
   std::vector<EncodedChangelogRecord> logs_[2];

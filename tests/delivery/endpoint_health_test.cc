@@ -92,10 +92,13 @@ TEST_F(EndpointHealthTest, IsHealthyThenDegradedThenProbingThenHealthyAgain) {
   Fail(6);
   EXPECT_EQ(health_.state(), HealthState::kDegraded);
   EXPECT_TRUE(Answer(Failure()).opened);
-  EXPECT_EQ(health_.state(), HealthState::kProbing);
+  EXPECT_EQ(health_.state(), HealthState::kDegraded);
   Wait(seconds(1));
   ASSERT_TRUE(health_.OnStart());
+  EXPECT_EQ(health_.state(), HealthState::kDegraded);
   EXPECT_TRUE(Answer(Success(), true).closed);
+  EXPECT_EQ(health_.state(), HealthState::kProbing) << "its window begins slowly";
+  health_.OnRecovered();
   EXPECT_EQ(health_.state(), HealthState::kHealthy);
 }
 
@@ -150,7 +153,7 @@ TEST_F(EndpointHealthTest, FailingGoesOnOverRestarts) {
   Wait(hours(119));
   EndpointHealth successor = Successor();
   successor.OnDesired(endpoint_, wall_);
-  EXPECT_EQ(successor.state(), HealthState::kProbing);
+  EXPECT_EQ(successor.state(), HealthState::kDegraded);
   ASSERT_TRUE(successor.OnStart());
   EXPECT_FALSE(successor.OnOutcome(Failure(), true, now_, wall_, random_).disabled);
   Wait(hours(1) + minutes(1));

@@ -76,7 +76,7 @@ class FakeHttpSink final : public HttpSink {
     Sent& sent = at(index);
     POSTRIDER_CHECK(sent.open);
     sent.open = false;
-    result.request_sent = true;
+    result.request_sent = !FailsUnsent(result.failure);
     std::move(sent.done)(std::move(result));
   }
   void AnswerStatus(size_t index, int status) {
@@ -99,6 +99,12 @@ class FakeHttpSink final : public HttpSink {
   }
 
  private:
+  static bool FailsUnsent(HttpFailure failure) {
+    return failure == HttpFailure::kAddressRefused || failure == HttpFailure::kDns ||
+           failure == HttpFailure::kConnect || failure == HttpFailure::kTls ||
+           failure == HttpFailure::kBadRequest;
+  }
+
   size_t room_ = 1'000'000;
   std::map<std::string, size_t> host_room_;
   std::vector<std::unique_ptr<Sent>> sent_;

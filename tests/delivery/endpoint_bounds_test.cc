@@ -1,0 +1,313 @@
+// The bounds of a backlog: bytes and age, and what becomes of what is beyond them.
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "delivery/backlog_collapse.h"
+#include "dlq/reports/report_record.h"
+#include "tests/delivery/delivery_fixture.h"
+
+namespace postrider::delivery {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+using std::chrono::minutes;
+using std::chrono::seconds;
+using subscriptions::BacklogPolicy;
+using subscriptions::EndpointMode;
+
+class EndpointBoundsTest : public DeliveryFixture {
+ protected:
+  EndpointBoundsTest() {
+    settings_.mode = EndpointMode::kStreaming;
+    settings_.retry.attempts = 50;
+    settings_.retry.horizon = hours(24 * 7);
+  }
+  void BeginPaused() {
+    settings_.pause.by_customer = true;
+    Publish();
+    Start();
+    // So that the first entry finds has_backlog set.
+    Deliver(MakeRecord(1'000'000));
+    Settle();
+    ASSERT_EQ(BacklogMessages(), 1u);
+  }
+  // Turns of the timers until nothing more is given up.
+  void Keep() {
+    for (int i = 0; i < 200; ++i) {
+      Advance(milliseconds(20));
+      ctx().AcknowledgeAll();
+      Settle();
+    }
+  }
+  uint64_t BacklogMessages() const {
+    return static_cast<uint64_t>(metrics_.backlog_messages.value());
+  }
+  uint64_t BacklogBytes() const { return static_cast<uint64_t>(metrics_.backlog_bytes.value()); }
+  std::set<std::string> LetterEvents() {
+    std::set<std::string> events;
+    for (size_t i = 0; i < ctx().emitted().size(); ++i) events.insert(Letter(i).event_id);
+    return events;
+  }
+};
+
+TEST_F(EndpointBoundsTest, GivesUpTheOldestBeyondItsBytesAndNoMore) {
+  BeginPaused();
+  Deliver(1, 100);
+  Keep();
+  const uint64_t one = BacklogBytes() / BacklogMessages();
+  ASSERT_EQ(ctx().emitted().size(), 0u);
+  settings_.backlog.bytes_max = static_cast<int64_t>(one * 61);
+  Publish(11);
+  Keep();
+  EXPECT_LE(BacklogBytes(), one * 61);
+  EXPECT_GE(BacklogBytes(), one * 59);
+  ASSERT_EQ(ctx().emitted().size() + BacklogMessages(), 101u) << "none is lost";
+  EXPECT_EQ(Letter(0).event_id, "e1000000") << "the first to come";
+  EXPECT_EQ(Letter(1).event_id, "e1");
+  for (size_t i = 0; i < ctx().emitted().size(); ++i) {
+    EXPECT_EQ(Letter(i).reason, dlq::DeadReason::kBacklogFull);
+  }
+  EXPECT_EQ(LetterEvents().size(), ctx().emitted().size()) << "each once";
+}
+
+TEST_F(EndpointBoundsTest, KeepsToItsBoundWhileMoreComes) {
+  BeginPaused();
+  Keep();
+  settings_.backlog.bytes_max = static_cast<int64_t>(BacklogBytes() * 20);
+  Publish(11);
+  for (int i = 0; i < 20; ++i) {
+    Deliver(i * 10 + 1, i * 10 + 10);
+    Settle();
+    Keep();
+    EXPECT_LE(BacklogBytes(), static_cast<uint64_t>(settings_.backlog.bytes_max));
+    EXPECT_GE(BacklogMessages(), i == 0 ? 11u : 19u);
+  }
+  EXPECT_EQ(ctx().emitted().size() + BacklogMessages(), 201u);
+}
+
+TEST_F(EndpointBoundsTest, GivesUpBatchesThatWaitForARetryInTheirOrder) {
+  settings_.mode = EndpointMode::kBatch;
+  settings_.batch.events_max = 10;
+  settings_.retry.first_delay = hours(1);
+  settings_.retry.cap = hours(1);
+  Publish();
+  Start();
+  Deliver(1, 30);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 3u);
+  for (size_t i = 0; i < 3; ++i) sink_->AnswerStatus(i, 500);
+  Settle();
+  settings_.pause.by_customer = true;
+  Publish(11);
+  Deliver(31, 50);
+  Settle();
+  Advance(seconds(10));
+  Settle();
+  ASSERT_EQ(BacklogMessages(), 50u);
+  const uint64_t one = BacklogBytes() / 50;
+  settings_.backlog.bytes_max = static_cast<int64_t>(one * 35);
+  Publish(12);
+  Keep();
+  EXPECT_EQ(BacklogMessages(), 30u) << "two whole batches";
+  ASSERT_EQ(ctx().emitted().size(), 20u);
+  EXPECT_TRUE(LetterEvents().contains("e1"));
+  EXPECT_TRUE(LetterEvents().contains("e20"));
+  EXPECT_FALSE(LetterEvents().contains("e21"));
+  EXPECT_EQ(Letter(0).attempts, 1u);
+}
+
+TEST_F(EndpointBoundsTest, GivesUpWhatHasWaitedForLongerThanAllowedAndNotBefore) {
+  settings_.backlog.age_max = hours(2);
+  BeginPaused();
+  Deliver(1, 10);
+  Settle();
+  Advance(hours(1));
+  Publish(11);
+  Deliver(11, 20);
+  Settle();
+  Keep();
+  EXPECT_EQ(ctx().emitted().size(), 0u);
+  Advance(minutes(59));
+  Keep();
+  EXPECT_EQ(ctx().emitted().size(), 0u);
+  Advance(minutes(1));
+  for (int i = 0; i < 4; ++i) Keep();
+  EXPECT_EQ(ctx().emitted().size(), 11u);
+  EXPECT_EQ(BacklogMessages(), 10u);
+  for (size_t i = 0; i < ctx().emitted().size(); ++i) {
+    EXPECT_EQ(Letter(i).reason, dlq::DeadReason::kBacklogAge);
+  }
+}
+
+TEST_F(EndpointBoundsTest, KeepsTheNewestOfEachKeyAndReportsTheOthers) {
+  settings_.backlog.policy = BacklogPolicy::kCollapseByKey;
+  settings_.backlog.collapse_pointer = "/k";
+  BeginPaused();
+  for (int n = 1; n <= 200; ++n) {
+    subscriptions::DispatchRecord record = MakeRecord(n);
+    record.data = absl::StrCat("{\"k\":", n % 10, ",\"n\":", n, "}");
+    Deliver(record);
+  }
+  Settle();
+  ASSERT_EQ(BacklogMessages(), 201u);
+  settings_.backlog.bytes_max = static_cast<int64_t>(BacklogBytes() / 2);
+  Publish(11);
+  Keep();
+  EXPECT_EQ(BacklogMessages(), 11u) << "ten keys, and one event without";
+  EXPECT_EQ(metrics_.CountRefusal(dlq::RefusalReason::kCollapsed).value(), 190);
+  EXPECT_EQ(metrics_.CountDeadLetter(dlq::DeadReason::kBacklogFull).value(), 0);
+  settings_.pause.by_customer = false;
+  Publish(12);
+  for (int i = 0; i < 20; ++i) {
+    Advance(milliseconds(10));
+    for (size_t sent = 0; sent < sink_->size(); ++sent) {
+      if (sink_->at(sent).open) sink_->AnswerStatus(sent, 200);
+    }
+    Settle();
+  }
+  EXPECT_EQ(sink_->size(), 11u);
+  std::set<std::string> sent;
+  for (size_t i = 0; i < sink_->size(); ++i) {
+    const std::string& body = sink_->at(i).request.body;
+    const size_t at = body.find("\"event_id\":\"");
+    ASSERT_NE(at, std::string::npos);
+    sent.insert(body.substr(at + 12, body.find('"', at + 12) - at - 12));
+  }
+  EXPECT_TRUE(sent.contains("e200"));
+  EXPECT_TRUE(sent.contains("e191"));
+  EXPECT_FALSE(sent.contains("e190"));
+}
+
+TEST_F(EndpointBoundsTest, WhatCannotBeCollapsedMakesRoomAsTheOldest) {
+  settings_.backlog.policy = BacklogPolicy::kCollapseByKey;
+  settings_.backlog.collapse_pointer = "/n";  // all differ
+  BeginPaused();
+  Deliver(1, 100);
+  Settle();
+  const uint64_t half = BacklogBytes() / 2;
+  settings_.backlog.bytes_max = static_cast<int64_t>(half);
+  Publish(11);
+  Keep();
+  EXPECT_LE(BacklogBytes(), half * 9 / 10);
+  EXPECT_GT(metrics_.CountDeadLetter(dlq::DeadReason::kBacklogFull).value(), 0);
+  EXPECT_EQ(metrics_.CountRefusal(dlq::RefusalReason::kCollapsed).value(), 0);
+  EXPECT_EQ(ctx().emitted().size() + BacklogMessages(), 101u);
+}
+
+class ResumeTest : public EndpointBoundsTest {
+ protected:
+  void Resume(int answer = 200) {
+    settings_.pause.by_customer = false;
+    ++generation_;
+    Publish(50);
+    for (int i = 0; i < 100; ++i) {
+      Advance(milliseconds(10));
+      Settle();
+      for (size_t sent = 0; sent < sink_->size(); ++sent) {
+        if (sink_->at(sent).open) sink_->AnswerStatus(sent, answer);
+      }
+      ctx().AcknowledgeAll();
+    }
+  }
+};
+
+TEST_F(ResumeTest, NewestOnlySkipsWhatWasDispatchedBefore) {
+  BeginPaused();
+  Deliver(1, 50);
+  Settle();
+  Advance(minutes(5));
+  settings_.pause.resume = subscriptions::ResumeKind::kNewest;
+  settings_.pause.resumed_at = ctx().clock().Wall();
+  Deliver(51, 55);
+  Settle();
+  Resume();
+  EXPECT_EQ(metrics_.delivered.value(), 5);
+  EXPECT_EQ(metrics_.CountDeadLetter(dlq::DeadReason::kSkippedOnResume).value(), 51);
+  EXPECT_EQ(BacklogMessages(), 0u);
+}
+
+TEST_F(ResumeTest, FromATimeSkipsEventsBeforeItAndNoneThatComeLater) {
+  BeginPaused();
+  Deliver(1, 10);
+  Settle();
+  Advance(minutes(5));
+  settings_.pause.resume = subscriptions::ResumeKind::kFrom;
+  settings_.pause.resume_from = ctx().clock().Wall();
+  Deliver(11, 20);
+  Settle();
+  Advance(minutes(5));
+  settings_.pause.resumed_at = ctx().clock().Wall();
+  Resume();
+  EXPECT_EQ(metrics_.delivered.value(), 10);
+  EXPECT_EQ(metrics_.CountDeadLetter(dlq::DeadReason::kSkippedOnResume).value(), 11);
+  subscriptions::DispatchRecord late = MakeRecord(21);
+  late.event_time = settings_.pause.resume_from - hours(1);
+  Deliver(late);
+  Resume();
+  EXPECT_EQ(metrics_.delivered.value(), 11) << "it was not there when the pause ended";
+}
+
+TEST_F(ResumeTest, ABatchThatFailedBeforeIsSkippedAsAWhole) {
+  settings_.mode = EndpointMode::kBatch;
+  settings_.batch.events_max = 10;
+  Publish();
+  Start();
+  Deliver(1, 10);
+  SendAll();
+  sink_->AnswerStatus(0, 500);
+  Settle();
+  settings_.pause.by_customer = true;
+  Publish(11);
+  Advance(minutes(1));
+  settings_.pause.resume = subscriptions::ResumeKind::kNewest;
+  settings_.pause.resumed_at = ctx().clock().Wall();
+  Resume();
+  EXPECT_EQ(metrics_.CountDeadLetter(dlq::DeadReason::kSkippedOnResume).value(), 10);
+  EXPECT_EQ(BacklogMessages(), 0u);
+  EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST(BacklogCollapseTest, TellsWhatANewerMessageOfTheSameKeyHasOvertaken) {
+  const auto content = [](const std::string& tenant, const std::string& data) {
+    subscriptions::DispatchRecord record;
+    record.tenant = tenant;
+    record.data = data;
+    record.identity.source_topic = "events.a";
+    return *MakeMessageContent(subscriptions::EncodeDispatchRecord(record));
+  };
+  subscriptions::BacklogSettings settings;
+  BacklogCollapse by_tenant(settings);
+  by_tenant.Show(1, *content("a", "{}"));
+  by_tenant.Show(2, *content("b", "{}"));
+  by_tenant.Show(3, *content("a", "{}"));
+  EXPECT_EQ(by_tenant.from(), 4u);
+  by_tenant.BeginTaking();
+  EXPECT_EQ(by_tenant.from(), 0u);
+  EXPECT_TRUE(by_tenant.Show(1, *content("a", "{}")));
+  EXPECT_FALSE(by_tenant.Show(2, *content("b", "{}")));
+  EXPECT_FALSE(by_tenant.Show(3, *content("a", "{}")));
+  EXPECT_FALSE(by_tenant.Show(4, *content("a", "{}"))) << "newer than the first look";
+
+  settings.collapse_pointer = "/k";
+  BacklogCollapse by_value(settings);
+  for (int phase = 0; phase < 2; ++phase) {
+    EXPECT_EQ(by_value.Show(1, *content("a", "{\"k\":1}")), phase == 1);
+    EXPECT_FALSE(by_value.Show(2, *content("a", "{\"k\":\"1\"}"))) << "text is no number";
+    EXPECT_FALSE(by_value.Show(3, *content("a", "{}")));
+    EXPECT_FALSE(by_value.Show(4, *content("a", "{}"))) << "without a key nothing is overtaken";
+    EXPECT_FALSE(by_value.Show(6, *content("a", "{\"k\":{}}")));
+    EXPECT_FALSE(by_value.Show(7, *content("b", "{\"k\":1}")));
+    by_value.BeginTaking();
+  }
+}
+
+}  // namespace
+}  // namespace postrider::delivery
