@@ -245,6 +245,8 @@ class EndpointFunction final : public KeyedProcessFunction,
   AttemptFacts FactsOf(const HttpRequest& request, const Batch& batch) const;
   void TellAttempt(const EndpointState& state, const Batch& batch, AttemptFacts facts,
                    const HttpResult& result, const Outcome& outcome);
+  void NoteAttempt(EndpointState& state, const Outcome& outcome);
+  void TellStatus(EndpointState& state);
 
   // endpoint_splitting.cc
   void Replace(EndpointState& state, const Batch& batch, std::vector<Batch>& pieces);

@@ -181,6 +181,7 @@ void EndpointFunction::Judge(EndpointState& state, const Outcome& outcome, bool 
     ParkAll(state, ParkReason::kStopped);
   }
   CountHealth(state, state.health.state());
+  NoteAttempt(state, outcome);
 }
 
 // A failed probe is the try of all that wait: those that have waited for longer than their horizon
@@ -229,6 +230,7 @@ void EndpointFunction::ReadHealth(EndpointState& state) {
 // When it has changed. Without room it is written later; what is lost in between costs a probe, or
 // the time in which something is observed again.
 void EndpointFunction::WriteHealth(EndpointState& state) {
+  TellStatus(state);
   if (health_ == nullptr) return;
   state.health.OnHeld(state.hold_until, ctx_->clock().Now(), ctx_->clock().Wall());
   if (!state.health.TakeChanged()) return;

@@ -273,6 +273,7 @@ void EndpointFunction::ParkOld() {
   const MonotonicTime now = ctx_->clock().Now();
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     LookAtBounds(state);
+    TellStatus(state);
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
     const absl::optional<MonotonicTime> oldest = OldestPending(state);

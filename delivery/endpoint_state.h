@@ -92,6 +92,14 @@ struct EndpointState {
   bool unreached = false;          // its last request failed before it was sent
   bool absent = false;             // from the snapshot
   std::shared_ptr<const subscriptions::Endpoint> desired;  // as it was read last
+  // What is told of it.
+  EndpointReporting::Told told;
+  uint64_t told_backlog = 0;  // bytes
+  WallTime told_attempt;
+  WallTime last_attempt_at;
+  WallTime last_success_at;
+  OutcomeKind last_outcome = OutcomeKind::kAborted;
+  int last_status = 0;
   bool health_stored = false;
   HealthState health_counted = HealthState::kHealthy;  // as the metrics have it
   int fresh_in_a_row = 0;                              // sent while a retry or backlog was due

@@ -2,7 +2,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "dlq/reports/attempt_report.h"
+#include "dlq/reports/endpoint_status.h"
 #include "dlq/reports/report_record.h"
 #include "gmock/gmock.h"
 #include "tests/delivery/delivery_fixture.h"
@@ -32,6 +34,23 @@ class EndpointObservedTest : public DeliveryFixture {
       attempts.push_back(*dlq::DecodeAttemptReport(emitted.record.value));
     }
     return attempts;
+  }
+  std::vector<dlq::EndpointStatus> Statuses() {
+    std::vector<dlq::EndpointStatus> statuses;
+    for (const auto& emitted : ctx().emitted()) {
+      if (dlq::ReportKindOf(emitted.record.value) != dlq::ReportKind::kEndpointStatus) continue;
+      statuses.push_back(*dlq::DecodeEndpointStatus(emitted.record.value));
+    }
+    return statuses;
+  }
+  // The states that were told, with their reasons.
+  std::vector<std::string> Told() {
+    std::vector<std::string> told;
+    for (const dlq::EndpointStatus& status : Statuses()) {
+      told.emplace_back(dlq::EndpointHealthStateName(status.state));
+      if (!status.reason.empty()) absl::StrAppend(&told.back(), " ", status.reason);
+    }
+    return told;
   }
 };
 
@@ -88,6 +107,48 @@ TEST_F(EndpointObservedTest, WithoutRoomDeliveryGoesOn) {
   sink_->Answer(0, good);
   EXPECT_TRUE(ctx().IsCompleted(0));
   EXPECT_EQ(metrics_.reports.attempts_dropped.value(), 1);
+}
+
+TEST_F(EndpointObservedTest, TellsEachChangeOfAnEndpointsStateAtOnceAndOnce) {
+  settings_.retry.attempts = 50;
+  settings_.retry.first_delay = std::chrono::milliseconds(10);
+  settings_.retry.cap = std::chrono::milliseconds(10);
+  Begin();
+  Deliver(1, 12);
+  for (int i = 0; i < 30; ++i) {
+    SendAll();
+    for (size_t sent = 0; sent < sink_->size(); ++sent) {
+      if (sink_->at(sent).open) sink_->AnswerStatus(sent, 500);
+    }
+    Advance(std::chrono::milliseconds(10));
+    Settle();
+  }
+  std::vector<std::string> told = Told();
+  EXPECT_THAT(told, ElementsAre("healthy", "degraded failing", "degraded breaker_open"));
+  settings_.pause.by_operator = true;
+  ++generation_;
+  Publish(11);
+  EXPECT_EQ(Told().back(), "paused by_operator");
+  EXPECT_GT(Statuses().back().backlog_messages, 0u);
+  EXPECT_EQ(Statuses().back().last_outcome, "other_status");
+  EXPECT_EQ(Statuses().back().last_status, 500u);
+  EXPECT_TRUE(Statuses().back().failing_since.has_value());
+  const size_t before = Told().size();
+  Advance(std::chrono::minutes(5));
+  EXPECT_LE(Told().size(), before + 1) << "nothing happens";
+}
+
+TEST_F(EndpointObservedTest, TellsOfADisableByOurselvesWithItsGeneration) {
+  Begin();
+  Deliver(1, 3);
+  SendAll();
+  for (size_t i = 0; i < 3; ++i) sink_->AnswerStatus(i, 410);
+  ASSERT_EQ(Told().back(), "disabled gone");
+  EXPECT_EQ(Statuses().back().auto_disabled_generation, generation_);
+  ++generation_;
+  Publish(11);
+  EXPECT_EQ(Told().back(), "healthy");
+  EXPECT_EQ(Statuses().back().auto_disabled_generation, 0u);
 }
 
 }  // namespace
