@@ -155,6 +155,10 @@ void EndpointFunction::TellStatus(EndpointState& state) {
   status.backlog_messages = backlog_ == nullptr ? 0 : backlog_->size(state.key);
   status.backlog_bytes = backlog;
   status.window = static_cast<uint32_t>(state.window.size());
+  status.learned_events_max = static_cast<uint64_t>(state.learned.events_max.value_or(0));
+  status.learned_bytes_max = static_cast<uint64_t>(state.learned.bytes_max.value_or(0));
+  status.learned_messages_per_1000_seconds =
+      static_cast<uint64_t>(state.learned.messages_per_second.value_or(0) * 1000);
   if (tried) {
     status.last_outcome = std::string(OutcomeName(state.last_outcome));
     status.last_status = static_cast<uint32_t>(std::max(state.last_status, 0));

@@ -20,7 +20,7 @@ namespace postrider::api {
 // document shows it, and verbs about it have no route. Whoever makes a setting effective in
 // delivery takes its line out here, with a test; when the list is empty it goes.
 inline constexpr absl::string_view kNotAvailableYet[] = {
-    "/limits", "/parallelism", "/backlog", "/auth", "/tls", "/pause", "/enabled",
+    "/parallelism", "/auth", "/tls",
 };
 bool IsAvailable(absl::string_view pointer);
 void FindUnavailable(const JsonValue& body, subscriptions::FieldFaults* faults);
