@@ -20,7 +20,9 @@ namespace postrider::api {
 // document shows it, and verbs about it have no route. Whoever makes a setting effective in
 // delivery takes its line out here, with a test; when the list is empty it goes.
 inline constexpr absl::string_view kNotAvailableYet[] = {
-    "/parallelism", "/auth", "/tls",
+    "/parallelism",
+    "/auth",
+    "/tls",
 };
 bool IsAvailable(absl::string_view pointer);
 void FindUnavailable(const JsonValue& body, subscriptions::FieldFaults* faults);
