@@ -76,6 +76,12 @@ class CrashTableTest(SystemTest):
             retry={"attempts": 5, "first_delay_ms": FIRST_DELAY_MS, "cap_ms": FIRST_DELAY_MS,
                    **retry})
         self.world.settle()
+        # Who has never answered well is sent one request per second only.
+        self.receiver.answer(self.path, 200)
+        proof = self.unique("e")
+        self.world.publish_to_kafka("order.created", [json.dumps(
+            {"tenant": self.tenant, "id": proof}).encode()])
+        wait_until("a first success", ARRIVE_S, lambda: self.accepted()[proof] == 1)
         wait_until("nothing is left of the last row", ARRIVE_S, self.all_committed)
 
     def publish(self):

@@ -375,6 +375,8 @@ class World:
             "POSTRIDER_SOURCE__TOPIC_PREFIX": self.source_prefix,
             "POSTRIDER_MATCHER__TOPIC_REFRESH": "1s",
             "POSTRIDER_WORKER__KEY_GROUPS": "8",
+            # What failed is found well again within a test's patience.
+            "POSTRIDER_WORKER__PROBE_REST_MAX": "2s",
             **options,
         }
         self.api = None
@@ -576,6 +578,14 @@ class SystemTest(unittest.TestCase):
     def events(self, count, tenant, event_type="order.created", **more):
         return [{"type": event_type, "tenant": tenant, "id": self.unique("e"),
                  "data": {"n": n}, **more} for n in range(count)]
+
+    def prove(self, path, tenant):
+        """One event is taken there: who has never answered well is sent one request per second."""
+        self.world.receiver.answer(path, 200)
+        first = self.events(1, tenant)
+        self.world.publish(first)
+        self.world.wait_ids(path, self.ids(first))
+        return self.ids(first)
 
     def ids(self, events):
         return [event["id"] for event in events]

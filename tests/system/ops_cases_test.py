@@ -322,7 +322,8 @@ class OrderTest(SystemTest):
         world.publish(events)
         world.wait_ids("/hook", self.ids(events[1:]), 10)
         others = [d for d in world.receiver.got("/hook") if d.event_ids() != [events[0]["id"]]]
-        self.assertLess(max(d.at for d in others) - begin, 1.0)
+        # The second request of an endpoint that has never answered well comes after a second.
+        self.assertLess(max(d.at for d in others) - begin, 2.0)
         wait_until("the retry", ARRIVE_S, lambda: len(world.receiver.got("/hook")) == 6)
         # What a receiver restores the order by.
         messages = [message for d in world.receiver.got("/hook") for message in d.messages()]
@@ -354,7 +355,7 @@ class OrderTest(SystemTest):
         self.assertEqual([data["n"] for _, data in got if data["key"] == "k"], [0, 1, 3, 5, 6])
         others = [(at, data["n"]) for at, data in got if data["key"] == "other"]
         self.assertEqual([n for _, n in others], [2, 4])
-        self.assertLess(max(at for at, _ in others) - begin, 1.0)
+        self.assertLess(max(at for at, _ in others) - begin, 2.0)
 
 
 class ClockTest(SystemTest):

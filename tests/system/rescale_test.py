@@ -102,7 +102,7 @@ class RescaleUnderLoadTest(RescaleFixture):
             for delivery in receiver.got(path):
                 tries[path, delivery.headers["webhook-id"]].append(
                     (int(delivery.headers["webhook-attempt"]), tuple(delivery.event_ids())))
-        self.assertTrue(any(len(seen) > 3 for seen in tries.values()))
+        self.assertTrue(any(len(seen) > 1 for seen in tries.values()))
         for name, seen in tries.items():
             self.assertEqual([attempt for attempt, _ in seen], list(range(1, len(seen) + 1)), name)
             self.assertEqual(len({events for _, events in seen}), 1, name)

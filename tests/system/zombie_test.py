@@ -110,7 +110,7 @@ class ZombieTest(SystemTest):
         wait_until("both deliver", ARRIVE_S, lambda: {w.process.pid for w in self.workers} <=
                    {pid for _, pid, _, _, status in self.arrived() if status == 200})
         wait_until("there is a backlog", ARRIVE_S, lambda: len(
-            [1 for *_, status in self.arrived() if status == 500]) > 200)
+            [1 for *_, status in self.arrived() if status == 500]) >= 10 * ENDPOINTS)
 
         os.kill(zombie.process.pid, signal.SIGSTOP)
         stopped = time.time()
