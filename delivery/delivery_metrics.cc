@@ -75,6 +75,11 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
           "postrider_delivery_own_outage_failures_total",
           "Requests that failed before they were sent while most hosts could not be reached: "
           "charged to nobody.")),
+      token_fetches(metrics.AddCounter("postrider_delivery_token_fetches_total",
+                                       "Access tokens that providers were asked for.")),
+      token_failures(
+          metrics.AddCounter("postrider_delivery_token_failures_total",
+                             "Those that were not given, or not asked for without room.")),
       reports(metrics) {
   for (int i = 1; i < kHealthStates; ++i) {
     by_health[static_cast<size_t>(i)] = &metrics.AddGauge(

@@ -67,6 +67,8 @@ struct DeliveryMetrics {
   Counter& breakers_opened;
   Counter& probes;
   Counter& own_outage_failures;
+  Counter& token_fetches;
+  Counter& token_failures;
   ReportingMetrics reports;
 };
 

@@ -34,7 +34,10 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
       keys_(keys),
       metrics_(metrics),
       random_(seed),
-      operations_(environment.results) {
+      operations_(environment.results),
+      tokens_(loop_.clock(), *sink_, TokenCacheOptions(), metrics.token_fetches,
+              metrics.token_failures,
+              [this](const std::string& source) { token_lines_.ReleaseAll(source, line_); }) {
   if (options_.reports) {
     reporting_ = std::make_unique<EndpointReporting>(*options_.reports, options_.topic_prefix,
                                                      metrics_.reports, random_);
@@ -133,8 +136,14 @@ void DeliveryProgram::EnqueueForHost(const std::string& authority, EndpointFunct
   host_lines_.Add(authority, {state.customer, function, state.key});
 }
 
+void DeliveryProgram::EnqueueForToken(const std::string& source, EndpointFunction* function,
+                                      const EndpointState& state) {
+  token_lines_.Add(source, {state.customer, function, state.key});
+}
+
 void DeliveryProgram::Forget(EndpointFunction* function) {
   functions_.erase(function);
+  token_lines_.Forget(function);
   line_.Forget(function);
   host_lines_.Forget(function);
   unreached_hosts_.Forget(function);

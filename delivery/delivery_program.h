@@ -27,6 +27,7 @@
 #include "delivery/flight_result.h"
 #include "delivery/named_lines.h"
 #include "delivery/own_outage.h"
+#include "delivery/token_cache.h"
 #include "delivery/unreached_hosts.h"
 #include "subscriptions/registry/snapshot.h"
 
@@ -120,6 +121,10 @@ class DeliveryProgram final : public ShardProgram {
   // line when there is room (HttpSink::RoomFor).
   void EnqueueForHost(const std::string& authority, EndpointFunction* function,
                       const EndpointState& state);
+  // The same for one whose token is being fetched.
+  void EnqueueForToken(const std::string& source, EndpointFunction* function,
+                       const EndpointState& state);
+  TokenCache& tokens() { return tokens_; }
   // A request of this customer's was handed to the sink, and has ended.
   void TakeSlot(subscriptions::CustomerId customer) { line_.TakeSlot(customer); }
   void GiveSlot(subscriptions::CustomerId customer) { line_.GiveSlot(customer); }
@@ -179,6 +184,8 @@ class DeliveryProgram final : public ShardProgram {
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;
   bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;
+  TokenCache tokens_;
+  NamedLines token_lines_;
   NamedLines host_lines_;  // of hosts with no room: as many as fill the sink's line, if at all
   AsyncOperations<HttpResult> operations_;
 };

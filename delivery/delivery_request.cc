@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "delivery/headers.h"
 #include "delivery/partial_ack.h"
@@ -42,7 +43,8 @@ absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
   request.total_timeout = settings.timeout;
   request.response_header_prefix = std::string(kSteeringPrefix);
   if (settings.partial_ack) request.response_body_bytes_max = kPartialAckBytesMax;
-  request.connection_group = std::string(endpoint.endpoint->customer.view());
+  request.connection_group = endpoint.connection_group;
+  request.tls = endpoint.tls;
   const std::string id = input.composition == Composition::kAlone
                              ? std::string(input.messages.front().message_id)
                              : BatchId(input.messages);
@@ -62,6 +64,13 @@ absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
   headers.content_type = body.content_type;
   headers.content_encoding = encoding;
   headers.event = std::move(body.headers);
+  std::pair<std::string, std::string> bearer;
+  if (!input.token.empty()) {
+    bearer = {"authorization", absl::StrCat("Bearer ", input.token)};
+    headers.auth = &bearer;
+  } else if (endpoint.auth.header) {
+    headers.auth = &*endpoint.auth.header;
+  }
   headers.custom = &settings.headers;
   ASSIGN_OR_RETURN(request.headers, MakeDeliveryHeaders(std::move(headers)));
   request.body = std::move(body.bytes);

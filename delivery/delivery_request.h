@@ -1,6 +1,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/compression/compressor.h"
@@ -16,6 +17,7 @@ struct DeliveryRequest {
   Composition composition = Composition::kList;
   int attempt = 1;  // the how manieth, counted from 1
   WallTime now;
+  absl::string_view token;  // of the endpoint's provider, if it has one
 };
 
 // What is sent to the endpoint: the body in its format, compressed as it asks, signed over the

@@ -60,9 +60,9 @@ struct MovedFlight;
 // its endpoint holds its share of memory.
 //
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
-// endpoint_sending.cc, endpoint_ordering.cc, endpoint_gate.cc, endpoint_settling.cc,
-// endpoint_splitting.cc, endpoint_parking.cc, endpoint_bounds.cc, endpoint_moving.cc,
-// endpoint_observed.cc and endpoint_handover.cc.
+// endpoint_sending.cc, endpoint_way_out.cc, endpoint_ordering.cc, endpoint_gate.cc,
+// endpoint_settling.cc, endpoint_splitting.cc, endpoint_parking.cc, endpoint_bounds.cc,
+// endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -161,14 +161,13 @@ class EndpointFunction final : public KeyedProcessFunction,
   bool BacklogMayGo(const EndpointState& state) const;
   bool HasRoom(EndpointState& state, size_t bytes);
   void Schedule(EndpointState& state);
-  bool AwaitsWayOut(EndpointState& state);
   absl::optional<Batch> TakeNext(EndpointState& state);
   size_t Send(EndpointState& state, Batch batch);
   void PutBack(EndpointState& state, Batch batch);
   Admission Admit(EndpointState& state, Batch& batch);
   PreparedEndpoint* Prepared(EndpointState& state, absl::Status* why);
   absl::StatusOr<HttpRequest> MakeRequest(const EndpointState& state, const Batch& batch,
-                                          PreparedEndpoint& prepared);
+                                          PreparedEndpoint& prepared, uint64_t* token_number);
   bool MayStart(const std::string& key, uint64_t flight);
 
   // endpoint_gate.cc
@@ -212,6 +211,11 @@ class EndpointFunction final : public KeyedProcessFunction,
   size_t GiveUpOldest(EndpointState& state, const Oldest& oldest, dlq::DeadReason reason,
                       size_t count_max, uint64_t bytes, uint64_t* freed);
   bool Collapse(EndpointState& state);
+
+  // endpoint_way_out.cc
+  bool AwaitsWayOut(EndpointState& state);
+  Outcome NoTokenOutcome(const PreparedEndpoint& prepared);
+  void NoteRefusedToken(const EndpointState& state, uint64_t token, const HttpResult& result);
 
   // endpoint_settling.cc
   void OnEnded(const std::string& key, uint64_t flight, HttpResult result) override;

@@ -172,19 +172,6 @@ absl::optional<Batch> EndpointFunction::TakeNext(EndpointState& state) {
   return batch;
 }
 
-// Whether the endpoint stands in another line now, because its host has all the requests that it
-// may have waiting.
-bool EndpointFunction::AwaitsWayOut(EndpointState& state) {
-  if (!program_.SnapshotUsable() || program_.snapshot()->FindEndpoint(state.id) == nullptr) {
-    return false;
-  }
-  absl::Status why;
-  const PreparedEndpoint* const prepared = Prepared(state, &why);
-  if (prepared == nullptr || program_.sink().RoomFor(prepared->authority) > 0) return false;
-  program_.EnqueueForHost(prepared->authority, this, state);
-  return true;
-}
-
 size_t EndpointFunction::SendNext(const std::string& key) {
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return 0;
@@ -269,7 +256,8 @@ PreparedEndpoint* EndpointFunction::Prepared(EndpointState& state, absl::Status*
 
 absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(const EndpointState& state,
                                                           const Batch& batch,
-                                                          PreparedEndpoint& prepared) {
+                                                          PreparedEndpoint& prepared,
+                                                          uint64_t* token_number) {
   std::vector<MessageView> views;
   views.reserve(batch.messages.size());
   for (const Message& message : batch.messages) views.push_back(message.content->View());
@@ -279,6 +267,15 @@ absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(const EndpointState& s
       state.streaming && views.size() == 1 ? Composition::kAlone : Composition::kList;
   request.attempt = batch.tries;
   request.now = ctx_->clock().Wall();
+  TokenCache::Token token;
+  if (prepared.auth.token != nullptr) {
+    token = program_.tokens().Get(prepared.auth.token);
+    if (token.state != TokenCache::State::kReady) {
+      return absl::UnavailableError("delivery: the endpoint's provider gives no token");
+    }
+    request.token = token.value;
+    *token_number = token.number;
+  }
   return MakeDeliveryRequest(request, prepared, program_.compressor());
 }
 
@@ -325,12 +322,17 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   const MonotonicTime now = ctx_->clock().Now();
   if (batch.tries == 1) batch.first_try = now;
   if (!batch.key) batch.key = BatchKey(batch.messages);
-  absl::StatusOr<HttpRequest> request =
-      prepared == nullptr ? absl::StatusOr<HttpRequest>(why) : MakeRequest(state, batch, *prepared);
+  uint64_t token = 0;
+  absl::StatusOr<HttpRequest> request = prepared == nullptr
+                                            ? absl::StatusOr<HttpRequest>(why)
+                                            : MakeRequest(state, batch, *prepared, &token);
   if (!request.ok()) {
-    POSTRIDER_LOG(kWarn, "endpoint cannot be sent to", {"endpoint", state.id.ToString()},
-                  {"why", request.status().message()});
-    Outcome outcome = MisconfiguredOutcome();
+    const bool no_token = absl::IsUnavailable(request.status());
+    if (!no_token) {
+      POSTRIDER_LOG(kWarn, "endpoint cannot be sent to", {"endpoint", state.id.ToString()},
+                    {"why", request.status().message()});
+    }
+    Outcome outcome = no_token ? NoTokenOutcome(*prepared) : MisconfiguredOutcome();
     if (batch.probe) outcome.charge = Charge::kFree;
     Settle(state, std::move(batch), outcome);
     WriteHealth(state);
@@ -357,6 +359,7 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   flight.started = now;
   flight.timeout = request->total_timeout;
   OnStart(state, flight, bytes);
+  flight.token = token;
   Flight& placed = state.flights.emplace(id, std::move(flight)).first->second;
   if (state.order != nullptr) {
     EndpointOrder::SetKeys(placed.batch);

@@ -34,6 +34,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   BacklogRoom::Hold room = std::move(flight->second.room);
   AttemptFacts facts = std::move(flight->second.facts);
   const bool unreached = NoteReach(state, flight->second, result);
+  NoteRefusedToken(state, flight->second.token, result);
   state.flights.erase(flight);
   if (batch.bisection != nullptr) state.piece_in_flight = false;
   if (state.order != nullptr) state.order->Unblock(batch);
@@ -151,6 +152,8 @@ void EndpointFunction::Retry(EndpointState& state, std::vector<Batch> batches,
       delay = std::max(*delay, Backoff(state.retry, before, program_.random()));
     }
     state.hold_until = std::max(state.hold_until, now + outcome.hold.value_or(*delay));
+  } else if (outcome.hold) {
+    state.hold_until = std::max(state.hold_until, now + *outcome.hold);
   }
   // Not for a hold alone: after it every message gets one try.
   const MonotonicTime first_try = batches.front().first_try;

@@ -46,6 +46,7 @@ struct Flight {
   bool host_probe = false;  // others of that host wait for what comes of it
   // Of the messages in their order, with partial_ack only.
   std::vector<IdBytes> message_ids;
+  uint64_t token = 0;  // TokenCache::Token::number of what it was sent with
 };
 
 // One endpoint in its key group's memory.

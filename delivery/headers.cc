@@ -14,7 +14,7 @@ namespace postrider::delivery {
 absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(DeliveryHeaders input) {
   HttpHeaders headers;
   const size_t custom = input.custom == nullptr ? 0 : input.custom->size();
-  headers.reserve(8 + input.event.size() + custom);
+  headers.reserve(9 + input.event.size() + custom);
   headers.emplace_back("content-type", std::string(input.content_type));
   if (!input.content_encoding.empty()) {
     headers.emplace_back("content-encoding", std::string(input.content_encoding));
@@ -28,6 +28,7 @@ absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(DeliveryHeaders input) {
   const bool has_event = !input.event.empty();
   headers.insert(headers.end(), std::make_move_iterator(input.event.begin()),
                  std::make_move_iterator(input.event.end()));
+  if (input.auth != nullptr) headers.push_back(*input.auth);
   for (const auto& [name, value] : headers) {
     if (value.empty() || !IsHeaderValue(value)) {
       return absl::FailedPreconditionError(
@@ -46,7 +47,10 @@ absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(DeliveryHeaders input) {
             "delivery: a header of the endpoint begins with ce-, as the event's do");
       }
     }
-    headers.insert(headers.end(), input.custom->begin(), input.custom->end());
+    for (const auto& line : *input.custom) {
+      if (input.auth != nullptr && absl::EqualsIgnoreCase(line.first, input.auth->first)) continue;
+      headers.push_back(line);
+    }
   }
   return headers;
 }

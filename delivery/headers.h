@@ -2,6 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -16,8 +18,10 @@ struct DeliveryHeaders {
   int attempt = 1;
   size_t batch_size = 1;
   absl::string_view content_type = "application/json";
-  absl::string_view content_encoding;   // empty: none
-  HttpHeaders event;                    // ce-...
+  absl::string_view content_encoding;  // empty: none
+  HttpHeaders event;                   // ce-...
+  // Who we are; may be null. It takes the place of a line of the endpoint's own with its name.
+  const std::pair<std::string, std::string>* auth = nullptr;
   const HttpHeaders* custom = nullptr;  // the endpoint's own, in their order; may be null
 };
 

@@ -201,6 +201,8 @@ absl::string_view OutcomeName(OutcomeKind kind) {
       return "partly_delivered";
     case OutcomeKind::kProxy:
       return "proxy";
+    case OutcomeKind::kNoToken:
+      return "no_token";
   }
   return "unknown";
 }

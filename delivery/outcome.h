@@ -33,8 +33,9 @@ enum class OutcomeKind : uint8_t {
   // Written in durable state and in results: add at the end, never renumber.
   kPartlyDelivered,  // 2xx that lists some as failed (partial_ack.h)
   kProxy,            // our own egress proxy: an outage of ours
+  kNoToken,          // the endpoint's OAuth2 provider gave no token
 };
-inline constexpr int kOutcomeKinds = 17;
+inline constexpr int kOutcomeKinds = 18;
 absl::string_view OutcomeName(OutcomeKind kind);
 
 enum class Verdict : uint8_t {

@@ -31,6 +31,9 @@ absl::StatusOr<std::unique_ptr<PreparedEndpoint>> PrepareEndpoint(
     }
     if (!prepared->secrets.Add(bytes, secret.expires_at, seed)) break;
   }
+  ASSIGN_OR_RETURN(prepared->auth, PrepareAuth(*endpoint, keys));
+  ASSIGN_OR_RETURN(prepared->tls, PrepareTls(*endpoint, keys));
+  prepared->connection_group = ConnectionGroup(*endpoint);
   prepared->endpoint = std::move(endpoint);
   return prepared;
 }

@@ -7,7 +7,9 @@
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
 #include "core/crypto/key_ring.h"
+#include "core/http/http_sink.h"
 #include "core/http/url.h"
+#include "delivery/endpoint_auth.h"
 #include "delivery/signer.h"
 #include "subscriptions/registry/endpoint.h"
 
@@ -20,6 +22,9 @@ struct PreparedEndpoint {
   HttpUrl url;
   std::string authority;  // of the URL
   SecretSet secrets;
+  EndpointAuth auth;
+  std::shared_ptr<const TlsMaterial> tls;  // may be null
+  std::string connection_group;
 };
 
 // FailedPrecondition or the key ring's error when no request can be made from it; never names a

@@ -125,6 +125,7 @@ TokenCache::Token TokenCache::Get(const std::shared_ptr<const TokenSource>& sour
     token.number = entry.number;
   } else {
     token.state = entry.fetching ? State::kFetching : State::kFailed;
+    token.retry_in = std::max(entry.failed_until - now, Duration::zero());
   }
   return token;
 }
@@ -140,7 +141,10 @@ void TokenCache::Reject(const TokenSource& source, uint64_t number) {
 }
 
 void TokenCache::Fetch(Entry& entry) {
-  if (!sink_.CanSend() || sink_.RoomFor(entry.source->authority) == 0) {
+  // A renewal leaves a place for the request that it is asked for.
+  const size_t places = entry.value.empty() ? 1 : 2;
+  if (!sink_.CanSend() || sink_.RoomFor(entry.source->authority) < places) {
+    if (!entry.value.empty()) return;
     entry.failed_until = clock_.Now() + options_.failure_valid_for;
     failures_.Increment();
     return;

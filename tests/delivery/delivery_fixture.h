@@ -139,6 +139,14 @@ class DeliveryFixture : public testing::Test {
                                               ctx().clock().Wall(),
                                               {},
                                               kPrivateKey}});
+    if (id == endpoint_ && !auth_secret_.empty()) {
+      endpoint.auth_sealed = subscriptions::SealSetting(
+          keys_, customer_, id, subscriptions::SealedSetting::kAuth, auth_secret_);
+    }
+    if (id == endpoint_ && !tls_key_.empty()) {
+      endpoint.tls_key_sealed = subscriptions::SealSetting(
+          keys_, customer_, id, subscriptions::SealedSetting::kTlsKey, tls_key_);
+    }
     return endpoint;
   }
 
@@ -211,6 +219,8 @@ class DeliveryFixture : public testing::Test {
   subscriptions::EndpointSettings settings_;
   uint64_t generation_ = 1;
   std::vector<std::pair<subscriptions::EndpointId, subscriptions::EndpointSettings>> others_;
+  std::string auth_secret_;  // empty: none
+  std::string tls_key_;      // likewise
   int64_t next_offset_ = 0;
   DeliveryOptions options_;                                  // of programs that are made
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;  // the last one

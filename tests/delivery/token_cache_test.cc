@@ -138,6 +138,7 @@ TEST_F(TokenCacheTest, AfterAFailureTheProviderIsLeftAlone) {
   Answer(R"({"error":"invalid_client"})", 401);
   EXPECT_EQ(changed_.size(), 1u);
   EXPECT_EQ(StateOf(source), State::kFailed);
+  EXPECT_EQ(cache_.Get(source).retry_in, seconds(5));
   clock_.Advance(seconds(5) - milliseconds(1));
   EXPECT_EQ(StateOf(source), State::kFailed);
   EXPECT_EQ(sink_.size(), 1u);
@@ -252,6 +253,19 @@ TEST_F(TokenCacheTest, AProviderWithoutRoomInTheLineIsAFailure) {
   sink_.SetHostRoom("login.example:443", 1);
   clock_.Advance(seconds(5));
   EXPECT_EQ(StateOf(source), State::kFetching);
+}
+
+TEST_F(TokenCacheTest, ARenewalLeavesAPlaceInTheLineForWhoAsks) {
+  const auto source = Source();
+  cache_.Get(source);
+  AnswerToken("first", 1000);
+  clock_.Advance(seconds(900));
+  sink_.SetHostRoom("login.example:443", 1);
+  EXPECT_EQ(cache_.Get(source).value, "first");
+  EXPECT_EQ(sink_.size(), 1u);
+  sink_.SetHostRoom("login.example:443", 2);
+  EXPECT_EQ(cache_.Get(source).value, "first");
+  EXPECT_EQ(sink_.size(), 2u);
 }
 
 TEST_F(TokenCacheTest, IsBoundedAndForgetsWhatWasUsedLongestAgo) {
