@@ -458,6 +458,7 @@ class Service {
     delivery::WorkerParts parts{*log_,    clock_,   metrics_, *keys_,  *resolver_,
                                 OpenHeap, OpenHeap, nullptr,  nullptr, proxy_};
     parts.open_files_max = open_files_max_;
+    parts.other_files = other_files_;
     parts.trim_limit =
         [this, group = delivery::WorkerRole::Group(options_.kafka.prefix, options_.worker.pool)](
             const TopicPartition& tp) { return control_->TrimLimit(group, tp); };
@@ -485,11 +486,11 @@ class Service {
   // Every receiver kept alive is a file.
   absl::Status RaiseFileLimit() {
     open_files_max_ = RaiseOpenFileLimit();
-    if (options_.Has("api")) open_files_max_ -= options_.api.connections_max;
+    if (options_.Has("api")) other_files_ = options_.api.connections_max;
     if (!options_.Has("worker")) return absl::OkStatus();
     ASSIGN_OR_RETURN(const delivery::MemoryBudget memory, options_.worker.Memory());
     ASSIGN_OR_RETURN(const int64_t connections,
-                     options_.worker.IdleConnections(memory, open_files_max_));
+                     options_.worker.IdleConnections(memory, open_files_max_, other_files_));
     if (connections < memory.connections_max) {
       POSTRIDER_LOG(kWarn, "few open files allowed, so fewer connections are kept",
                     {"limit", open_files_max_}, {"kept_per_shard", connections},
@@ -831,7 +832,8 @@ class Service {
   std::unique_ptr<KeyRing> keys_;
   std::shared_ptr<const AddressRules> rules_;
   std::shared_ptr<const EgressProxy> proxy_;
-  int64_t open_files_max_ = 0;  // of the worker
+  int64_t open_files_max_ = 0;
+  int64_t other_files_ = 0;  // those of the api
   std::unique_ptr<ProcessDirectory> data_dir_;
   std::unique_ptr<ProcessDirectory> state_dir_;
   std::unique_ptr<RocksdbShared> rocksdb_;

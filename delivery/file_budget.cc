@@ -19,7 +19,7 @@ constexpr int64_t kIdleLeast = 64;
 }  // namespace
 
 absl::StatusOr<int64_t> IdleConnectionsWithin(const FileDemand& demand) {
-  const int64_t smallest = kProcess + demand.key_groups * kStoreLeast +
+  const int64_t smallest = kProcess + demand.others + demand.key_groups * kStoreLeast +
                            demand.shards * (demand.requests_max + kIdleLeast);
   if (demand.limit < smallest) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -27,7 +27,7 @@ absl::StatusOr<int64_t> IdleConnectionsWithin(const FileDemand& demand) {
         ", which is too small for worker.shards = ", demand.shards, " with worker.requests_max = ",
         demand.requests_max, "; the smallest that works is ", smallest));
   }
-  const int64_t left = demand.limit - kProcess - demand.key_groups * kStoreMost;
+  const int64_t left = demand.limit - kProcess - demand.others - demand.key_groups * kStoreMost;
   return std::min(demand.connections_max,
                   std::max(kIdleLeast, left / demand.shards - demand.requests_max));
 }

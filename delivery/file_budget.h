@@ -8,7 +8,8 @@ namespace postrider::delivery {
 
 // What a worker's open files are divided by.
 struct FileDemand {
-  int64_t limit = 0;  // of the process (RLIMIT_NOFILE), without what other roles may have open
+  int64_t limit = 0;   // of the process (RLIMIT_NOFILE)
+  int64_t others = 0;  // what other roles of the process may have open
   int64_t shards = 1;
   int64_t key_groups = 64;   // each may have a database on disk; a worker left alone has them all
   int64_t requests_max = 0;  // per shard, each with a socket

@@ -100,9 +100,11 @@ absl::StatusOr<MemoryBudget> WorkerOptions::Memory() const {
 }
 
 absl::StatusOr<int64_t> WorkerOptions::IdleConnections(const MemoryBudget& memory,
-                                                       int64_t open_files_max) const {
+                                                       int64_t open_files_max,
+                                                       int64_t other_files) const {
   FileDemand demand;
   demand.limit = open_files_max;
+  demand.others = other_files;
   demand.shards = shards;
   demand.key_groups = state_store == "rocksdb" ? key_groups : 0;
   demand.requests_max = requests_max;
@@ -192,7 +194,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
     std::shared_ptr<const subscriptions::Snapshot> snapshot) {
   ASSIGN_OR_RETURN(const MemoryBudget budget, options.Memory());
   ASSIGN_OR_RETURN(const int64_t idle_connections,
-                   options.IdleConnections(budget, parts.open_files_max));
+                   options.IdleConnections(budget, parts.open_files_max, parts.other_files));
   auto impl = std::make_unique<Impl>(parts.metrics, static_cast<size_t>(budget.overlays));
   impl->backlog_memory = parts.backlog_memory;
   {

@@ -54,9 +54,10 @@ struct WorkerOptions {
   void Register(Options& options);
   // How the limit is divided; kInvalidArgument when it is too small.
   absl::StatusOr<MemoryBudget> Memory() const;
-  // How many connections a shard keeps when the worker may have so many files open;
-  // kInvalidArgument when those are too few.
-  absl::StatusOr<int64_t> IdleConnections(const MemoryBudget& memory, int64_t open_files_max) const;
+  // How many connections a shard keeps when the process may have `open_files_max` files open and
+  // other roles `other_files` of them; kInvalidArgument when those are too few.
+  absl::StatusOr<int64_t> IdleConnections(const MemoryBudget& memory, int64_t open_files_max,
+                                          int64_t other_files) const;
 };
 
 // What a worker stands on; all of it outlives the role.
@@ -78,8 +79,9 @@ struct WorkerParts {
   std::function<absl::optional<int64_t>(const TopicPartition&)> trim_limit;
   // Null: receivers are reached without one.
   std::shared_ptr<const EgressProxy> proxy;
-  // Files that the worker may have open.
+  // Files that the process may have open, and what other roles may have of them.
   int64_t open_files_max = 0;
+  int64_t other_files = 0;
 };
 
 // The worker: reads the dispatch topic of its pool and delivers. Threads: one control thread.

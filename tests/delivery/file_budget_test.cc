@@ -17,10 +17,11 @@ FileDemand Demand(int64_t limit) {
   demand.key_groups = 64;
   demand.requests_max = 1'000;
   demand.connections_max = 10'000;
+  demand.others = 1'000;
   return demand;
 }
-// 512 for the process, 64 x 16 for stores, 2 x (1,000 + 64) for shards.
-constexpr int64_t kSmallest = 512 + 1'024 + 2'128;
+// 512 for the process, 1,000 for other roles, 64 x 16 for stores, 2 x (1,000 + 64) for shards.
+constexpr int64_t kSmallest = 512 + 1'000 + 1'024 + 2'128;
 
 TEST(FileBudgetTest, RefusesALimitThatIsTooSmallForTheRequestsAndNamesOneThatWorks) {
   EXPECT_THAT(IdleConnectionsWithin(Demand(kSmallest - 1)),
@@ -32,9 +33,9 @@ TEST(FileBudgetTest, RefusesALimitThatIsTooSmallForTheRequestsAndNamesOneThatWor
 
 TEST(FileBudgetTest, KeepsFewerConnectionsWhereFilesAreFew) {
   ASSERT_OK_AND_ASSIGN(const int64_t few, IdleConnectionsWithin(Demand(10'000)));
-  EXPECT_EQ(few, (10'000 - 512 - 64 * 64) / 2 - 1'000);
+  EXPECT_EQ(few, (10'000 - 512 - 1'000 - 64 * 64) / 2 - 1'000);
   // All that may be open at once stays below the limit.
-  EXPECT_LE(512 + 64 * 64 + 2 * (1'000 + few), 10'000);
+  EXPECT_LE(512 + 1'000 + 64 * 64 + 2 * (1'000 + few), 10'000);
 }
 
 TEST(FileBudgetTest, KeepsWhatMemoryAllowsWhereFilesAreMany) {

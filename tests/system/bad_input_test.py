@@ -405,6 +405,13 @@ class BadStartTest(unittest.TestCase):
         self.bad_option("worker.shards", "65", "1..64", "--worker.shards=65")
         self.bad_option("worker.shard", "--worker.shard", "worker.shards", "--worker.shard=1")
 
+    def test_an_egress_proxy_that_is_none_is_refused_without_its_secrets(self):
+        for url in ("http://user:s3cret@proxy:3128", "https://proxy:3128", "http://proxy/path"):
+            done = self.world.run("serve", env={"POSTRIDER_NETWORK__EGRESS_PROXY": url})
+            self.assertEqual(done.returncode, 2, done)
+            self.assertIn("network.egress_proxy", done.stderr)
+            self.assertNotIn("s3cret", done.stderr)
+
     def test_a_data_directory_that_cannot_be_used_is_refused(self):
         self.world.migrate()
         file = self.world.dir / "a-file"
