@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "delivery/body.h"
@@ -327,7 +328,7 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
                                             ? absl::StatusOr<HttpRequest>(why)
                                             : MakeRequest(state, batch, *prepared, &token);
   if (!request.ok()) {
-    const bool no_token = absl::IsUnavailable(request.status());
+    const bool no_token = prepared != nullptr && absl::IsUnavailable(request.status());
     if (!no_token) {
       POSTRIDER_LOG(kWarn, "endpoint cannot be sent to", {"endpoint", state.id.ToString()},
                     {"why", request.status().message()});

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_function.h"
 
