@@ -34,10 +34,10 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
       keys_(keys),
       metrics_(metrics),
       random_(seed),
-      operations_(environment.results),
       tokens_(loop_.clock(), *sink_, TokenCacheOptions(), metrics.token_fetches,
               metrics.token_failures,
-              [this](const std::string& source) { token_lines_.ReleaseAll(source, line_); }) {
+              [this](const std::string& source) { token_lines_.ReleaseAll(source, line_); }),
+      operations_(environment.results) {
   if (options_.reports) {
     reporting_ = std::make_unique<EndpointReporting>(*options_.reports, options_.topic_prefix,
                                                      metrics_.reports, random_);
