@@ -128,6 +128,41 @@ TEST_F(EndpointTokenTest, AProviderThatGivesNoTokenIsTheEndpointsFailure) {
   EXPECT_EQ(sink_->at(2).Header("webhook-attempt"), "2");
 }
 
+// One failure to get it is one failure of the endpoint: what else waits is not charged for it.
+TEST_F(EndpointTokenTest, AFailedTokenHoldsTheEndpointWhileTheProviderIsLeftAlone) {
+  settings_.retry.attempts = 2;
+  UseOAuth2();
+  Deliver(1, 3);
+  Turn();
+  sink_->AnswerStatus(0, 500);
+  SendAll();
+  EXPECT_EQ(metrics_.CountOutcome(OutcomeKind::kNoToken).value(), 1);
+  Advance(std::chrono::milliseconds(4'999));
+  EXPECT_EQ(metrics_.CountOutcome(OutcomeKind::kNoToken).value(), 1);
+  EXPECT_EQ(sink_->size(), 1u);
+  Advance(std::chrono::milliseconds(1));
+  SendAll();
+  ASSERT_EQ(sink_->size(), 2u);
+  EXPECT_TRUE(IsTokenRequest(sink_->at(1)));
+  sink_->AnswerStatus(1, 500);
+}
+
+// Ten failures open the breaker; the probe's failure charges the endpoint alone.
+TEST_F(EndpointTokenTest, AProbeWithoutATokenIsNotChargedToItsMessage) {
+  settings_.retry.attempts = 11;
+  UseOAuth2();
+  Deliver(1, 1);
+  Turn();
+  for (int i = 0; i < 2'000 && metrics_.CountOutcome(OutcomeKind::kNoToken).value() < 13; ++i) {
+    Advance(std::chrono::seconds(5));
+    Settle();
+    if (sink_->last().open) sink_->AnswerStatus(sink_->size() - 1, 500);
+    Turn();
+  }
+  EXPECT_GE(metrics_.CountOutcome(OutcomeKind::kNoToken).value(), 13);
+  EXPECT_TRUE(ctx().emitted().empty()) << "no dead letter by 10 charged attempts and 3 probes";
+}
+
 TEST_F(EndpointTokenTest, AReceiverThatRefusesATokenGetsANewOneOnce) {
   UseOAuth2();
   Deliver(1, 1);

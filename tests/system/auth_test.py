@@ -147,7 +147,7 @@ class AuthTest(SystemTest):
         text = lambda name: (folder / name).read_text()
         for name in ("one", "two"):
             Customer(self.world, (self.tenant,)).endpoint(
-                receiver.url + "/" + name,
+                url=receiver.url + "/" + name,
                 tls={"ca_pem": text("ca.pem"), "certificate_pem": text(f"{name}.pem"),
                      "key_pem": text(f"{name}.key")})
         self.world.settle()
