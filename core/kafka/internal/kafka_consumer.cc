@@ -579,7 +579,10 @@ size_t KafkaConsumer::Poll(size_t records_max) {
   MaybeAssign();
   if (state_ == State::kReleasing && outstanding_.empty()) FinishRelease();
   if (state_ == State::kClosing) {
-    rd_kafka_queue_poll_callback(closing_queue_.get(), 0);
+    // What partitions still fetch comes here too. rd_kafka_queue_poll_callback() (2.0.2) would
+    // abort the process at a message: it serves callbacks alone.
+    while (const MessagePtr unread{rd_kafka_consume_queue(closing_queue_.get(), 0)}) {
+    }
     if (rd_kafka_consumer_closed(client_.get()) != 0) {
       FinishClose();
       return records;

@@ -577,6 +577,44 @@ TEST_F(KafkaTest, ComesBackWhenItIsThrownOutBeforeItHasClaimed) {
   EXPECT_TRUE(Until([&] { return member.Owns(1); }));
 }
 
+// librdkafka hands what its partitions still fetch to the queue on which it tells that it has left.
+TEST_F(KafkaTest, LeavesWhileRecordsComeIn) {
+  constexpr int32_t kPartitions = 4;
+  TopicSpec spec;
+  spec.name = environment_->prefix() + "leaves";
+  spec.partitions = kPartitions;
+  ASSERT_TRUE(environment_->log().EnsureTopics({spec}, std::chrono::seconds(30)).ok());
+  EventLoop& loop = environment_->loop();
+  auto producer = environment_->log().OpenProducer(loop, ProducerOptions());
+  ASSERT_TRUE(producer.ok()) << producer.status();
+  int32_t appended = 0;
+  TimerId timer = 0;
+  std::function<void()> append = [&] {
+    for (int i = 0; i < 20; ++i) {
+      AppendRecord record;
+      record.topic = spec.name;
+      record.partition = appended % kPartitions;
+      record.value = std::string(100, 'x');
+      if ((*producer)->Append(std::move(record), [](absl::StatusOr<int64_t>) {})) ++appended;
+    }
+    timer = loop.CallAfter(std::chrono::milliseconds(1), [&append] { append(); });
+  };
+  append();
+  GroupOptions group;
+  group.group = environment_->prefix() + "leaves";
+  group.topics = {spec.name};
+  for (int round = 0; round < 5; ++round) {
+    contract::Member member(*environment_, group);
+    member.Join();
+    ASSERT_TRUE(Until([&] { return member.records.size() > 100; })) << round;
+    bool left = false;
+    member.consumer().Leave([&left] { left = true; });
+    ASSERT_TRUE(Until([&] { return left; })) << round;
+    EXPECT_EQ(MembersOf(group.group), std::vector<std::string>()) << round;
+  }
+  loop.CancelTimer(timer);
+}
+
 TEST_F(KafkaTest, ReaderTellsTheEndBehindRecordsThatNobodyGets) {
   TopicSpec spec;
   spec.name = environment_->prefix() + "a";
