@@ -108,9 +108,9 @@ class KeyedProcessFunction {
   // What a successor has to wait for: those of in_flight() that cannot be stopped, and those that
   // were inherited and are still awaited. Asked when the wait for results is over at a handover.
   virtual std::vector<Operation> Operations() const { return {}; }
-  // operations() was made durable and the last commit is on its way: what completes from now on is
-  // known to nobody else. Results that come in are to be kept until OnResume() (the partition came
-  // straight back) or Close(kMoved). Not called at a loss of the partition.
+  // Operations() was asked, or the last commit is on its way: what ends from now on is known to
+  // nobody else. Results that come in are to be kept until OnResume() (the partition came straight
+  // back) or Close(kMoved). Not called at a loss of the partition.
   virtual void OnGivenBack(TaskContext& /*ctx*/) {}
   // kMoved: somebody else goes on; what is in flight may end, its result is to be passed to
   // ShardEnvironment::results, those kept since OnGivenBack() too. kEnded: the task has failed or

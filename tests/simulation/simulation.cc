@@ -162,6 +162,13 @@ class Simulation {
         world_.Compact({random.Below(2) == 0 ? Oracle::kState : Oracle::kBacklog, AnyPartition()},
                        false);
         break;
+      case 3:
+        // Nobody stays; who comes may find that all deadlines have passed.
+        if (random.Below(3) != 0) break;
+        for (const auto& process : world_.processes) world_.Stop(*process);
+        world_.Pass(milliseconds(static_cast<int64_t>(random.Below(10'000))));
+        Start();
+        break;
       default:
         break;
     }

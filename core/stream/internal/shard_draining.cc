@@ -81,6 +81,9 @@ void ShardImpl::AdvanceDrain() {
     if (Now() < drain_deadline_ && !Quiet()) return;
     if (phase_ == Phase::kDraining || durable()) {
       for (auto& [tp, task] : tasks_) task->NameOperations();
+      // A result that came in between would be in neither the record nor, its writes pending, the
+      // last commit: the successor would wait for it in vain.
+      if (durable()) TellGivenBack();
       producer_->Flush();
     }
     return BeginDrain(Drain::kRecords, Now() + kFinalCommitWait);
@@ -107,7 +110,7 @@ void ShardImpl::AdvanceDrain() {
   FinishDrain();
 }
 
-// The last commit is on its way: what completes from now on is known to nobody else.
+// What ends from now on is known to nobody else.
 void ShardImpl::TellGivenBack() {
   if (!std::exchange(give_back_due_, false)) return;
   for (auto& [tp, task] : tasks_) {
