@@ -43,14 +43,13 @@ MessageView MessageContent::View() const {
 
 absl::StatusOr<std::unique_ptr<MessageContent>> MakeMessageContent(absl::string_view encoded) {
   auto content = std::make_unique<MessageContent>();
-  ASSIGN_OR_RETURN(content->record, subscriptions::DecodeDispatchRecord(encoded));
+  absl::string_view data;
+  ASSIGN_OR_RETURN(content->record, subscriptions::DecodeDispatchRecordHead(encoded, data));
   content->encoded = std::string(encoded);
-  if (!IsOneJsonValue(content->record.data)) {
+  if (!IsOneJsonValue(data)) {
     return absl::DataLossError("dispatch record: the data are not one JSON value");
   }
-  content->data_bytes = content->record.data.size();
-  // One copy is enough.
-  std::string().swap(content->record.data);
+  content->data_bytes = data.size();
   content->message_id = subscriptions::FormatMessageId(content->record.message_id);
   return content;
 }

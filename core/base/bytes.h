@@ -12,6 +12,10 @@ namespace postrider {
 // Appends the parts of a binary record: little-endian integers, LEB128 varints, counted strings.
 class ByteWriter {
  public:
+  ByteWriter() = default;
+  // Of a record that will have about so many bytes: they are taken at once.
+  explicit ByteWriter(size_t bytes) { out_.reserve(bytes); }
+
   void U8(uint8_t value) { out_.push_back(static_cast<char>(value)); }
   void U32(uint32_t value) { Fixed(value); }
   void U64(uint64_t value) { Fixed(value); }
@@ -64,7 +68,9 @@ class ByteReader {
       if (!ok_) return 0;
       if (shift == 63 && byte > 1) break;
       value |= static_cast<uint64_t>(byte & 0x7f) << shift;
-      if (byte < 0x80) return value;
+      if (byte >= 0x80) continue;
+      if (byte == 0 && shift > 0) padded_ = true;
+      return value;
     }
     ok_ = false;
     return 0;
@@ -88,6 +94,8 @@ class ByteReader {
   bool ok() const { return ok_; }
   // Everything was read, and without a fault.
   bool done() const { return ok_ && rest_.empty(); }
+  // A varint was longer than ByteWriter would have made it.
+  bool padded() const { return padded_; }
   absl::string_view rest() const { return rest_; }
 
  private:
@@ -107,6 +115,7 @@ class ByteReader {
   }
   absl::string_view rest_;
   bool ok_ = true;
+  bool padded_ = false;
 };
 
 }  // namespace postrider

@@ -1,11 +1,14 @@
 #include "subscriptions/dispatch/dispatch_record.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/bytes.h"
+#include "core/base/status_macros.h"
 #include "core/crypto/digest.h"
 
 namespace postrider::subscriptions {
@@ -14,6 +17,8 @@ namespace {
 constexpr uint8_t kVersion = 1;
 // Versions up to this one are taken for those of a later program, all others for damage.
 constexpr uint8_t kVersionPlausible = kVersion + 8;
+// Of the fields but for the bytes of texts, at most.
+constexpr size_t kFixedBytesMax = 176;
 constexpr absl::string_view kMessagePrefix = "msg_";
 
 IdBytes FirstHalf(const Sha256Digest& digest) {
@@ -107,19 +112,29 @@ std::string FormatMessageId(const IdBytes& id) {
 }
 
 std::string EncodeDispatchRecord(const DispatchRecord& record) {
-  ByteWriter out;
+  ByteWriter out(kFixedBytesMax + record.identity.source_topic.size() + record.event_id.size() +
+                 record.type.size() + record.tenant.size() +
+                 (record.department ? record.department->size() : 0) + record.data.size());
   AppendFields(record, out);
   out.Raw(record.data);
   return out.Take();
 }
 
 absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes) {
+  absl::string_view data;
+  ASSIGN_OR_RETURN(DispatchRecord record, DecodeDispatchRecordHead(bytes, data));
+  record.data = std::string(data);
+  return record;
+}
+
+absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
+                                                        absl::string_view& data) {
   ByteReader in(bytes);
   const uint8_t version = in.U8();
   if (!in.ok()) return Unreadable("empty");
   if (version > kVersion && version <= kVersionPlausible) {
-    return absl::UnimplementedError(absl::StrCat("dispatch record: version ", version,
-                                                 ", this program reads ", kVersion));
+    return absl::UnimplementedError(
+        absl::StrCat("dispatch record: version ", version, ", this program reads ", kVersion));
   }
   if (version != kVersion) {
     return Unreadable(absl::StrCat("version ", version, ", this reads ", kVersion));
@@ -152,12 +167,8 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes) {
   if (!fits || identity.source_offset < 0) return Unreadable("a number is out of range");
   if (in.rest().empty()) return Unreadable("no data");
   // A varint can be written longer than it needs: only what Encode writes is taken.
-  ByteWriter again;
-  AppendFields(record, again);
-  if (again.bytes().size() + in.rest().size() != bytes.size()) {
-    return Unreadable("a number is padded");
-  }
-  record.data = std::string(in.rest());
+  if (in.padded()) return Unreadable("a number is padded");
+  data = in.rest();
   return record;
 }
 

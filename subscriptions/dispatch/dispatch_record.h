@@ -57,9 +57,12 @@ std::string FormatMessageId(const IdBytes& id);
 
 // A version byte, the fields, the data last (equal payloads of a fan-out then lie side by side).
 std::string EncodeDispatchRecord(const DispatchRecord& record);
-// kUnimplemented: of a newer version, which a newer program reads. kDataLoss: anything else that Encode
-// would not have written.
+// kUnimplemented: of a newer version, which a newer program reads. kDataLoss: anything else that
+// Encode would not have written.
 absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes);
+// The same without its data, which are shown where they stand in `bytes`.
+absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
+                                                        absl::string_view& data);
 
 // `<prefix>dispatch.<pool>` with a partition per key group and no time limit: its owner trims it.
 TopicSpec DispatchTopic(absl::string_view prefix, absl::string_view pool, int32_t key_groups,

@@ -78,6 +78,24 @@ TEST(BytesTest, RefusesAVarintOfMoreThanSixtyFourBits) {
   EXPECT_FALSE(too_long.ok());
 }
 
+TEST(BytesTest, TellsOfAVarintThatIsLongerThanItNeeds) {
+  for (const std::string& bytes : {std::string("\0", 1), std::string("\x80\1", 2), Varint(1 << 14),
+                                   Varint(std::numeric_limits<uint64_t>::max())}) {
+    ByteReader reader(bytes);
+    reader.Varint();
+    EXPECT_TRUE(reader.done());
+    EXPECT_FALSE(reader.padded());
+  }
+  for (const std::string& bytes : {std::string("\x80\0", 2), std::string("\xff\x80\0", 3),
+                                   std::string(9, '\x80') + std::string(1, '\0')}) {
+    ByteReader reader(bytes + "\1");
+    reader.Varint();
+    reader.Varint();
+    EXPECT_TRUE(reader.done());
+    EXPECT_TRUE(reader.padded());
+  }
+}
+
 TEST(BytesTest, ReadsNothingPastTheEnd) {
   ByteReader short_number("\x01\x02\x03");
   EXPECT_EQ(short_number.U32(), 0u);

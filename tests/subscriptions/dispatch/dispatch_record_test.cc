@@ -83,6 +83,19 @@ TEST(DispatchRecordTest, EndsWithTheDataAlone) {
   EXPECT_EQ(bytes.substr(bytes.size() - record.data.size()), record.data);
 }
 
+TEST(DispatchRecordTest, ShowsTheDataWhereTheyStandWhenAskedForTheRest) {
+  DispatchRecord record = Example();
+  const std::string bytes = EncodeDispatchRecord(record);
+  absl::string_view data;
+  const absl::StatusOr<DispatchRecord> head = DecodeDispatchRecordHead(bytes, data);
+  ASSERT_TRUE(head.ok());
+  EXPECT_EQ(data, record.data);
+  EXPECT_EQ(data.data() + data.size(), bytes.data() + bytes.size());
+  EXPECT_EQ(head->data, "");
+  record.data.clear();
+  EXPECT_EQ(EncodeDispatchRecord(*head), EncodeDispatchRecord(record));
+}
+
 TEST(DispatchRecordTest, RefusesEveryCutShortOfItsData) {
   const DispatchRecord record = Example();
   const std::string bytes = EncodeDispatchRecord(record);
