@@ -6,13 +6,13 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/btree_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/check.h"
+#include "core/stream/byte_map.h"
 
 namespace postrider {
 namespace {
@@ -48,9 +48,9 @@ class HeapStore final : public StateStore {
   }
 
   absl::StatusOr<bool> Get(absl::string_view key, std::string& value) const override {
-    const auto found = entries_.find(key);
-    if (found == entries_.end()) return false;
-    value = found->second;
+    const Entries::Entry* const found = entries_.Find(key);
+    if (found == nullptr) return false;
+    value = found->value;
     return true;
   }
 
@@ -59,22 +59,24 @@ class HeapStore final : public StateStore {
     const bool from_head = from <= range.head();
     size_t keys = 0;
     size_t bytes = 0;
-    for (auto entry = entries_.lower_bound(from_head ? range.head() : from);
-         entry != entries_.end() && absl::string_view(entry->first) < range.end(); ++entry) {
-      if (keys == 0 && from_head) range.MoveHead(entry->first);
-      const size_t entry_bytes = entry->first.size() + entry->second.size();
+    for (Entries::Cursor at = entries_.LowerBound(from_head ? range.head() : from, range.end());
+         at.entry() != nullptr; at.Next()) {
+      const absl::string_view key = at.entry()->key();
+      const std::string& value = at.entry()->value;
+      if (keys == 0 && from_head) range.MoveHead(key);
+      const size_t entry_bytes = key.size() + value.size();
       if (keys >= limits.keys_max || (keys > 0 && bytes + entry_bytes > limits.bytes_max)) {
         return ScanEnd::kLimit;
       }
       ++keys;
       bytes += entry_bytes;
-      if (!visit(entry->first, entry->second)) return ScanEnd::kLimit;
+      if (!visit(key, value)) return ScanEnd::kLimit;
     }
     return ScanEnd::kRangeEnd;
   }
 
   absl::Status Clear() override {
-    entries_.clear();
+    entries_.Clear();
     bytes_ = 0;
     return absl::OkStatus();
   }
@@ -87,7 +89,7 @@ class HeapStore final : public StateStore {
   }
 
  private:
-  using Entries = absl::btree_map<std::string, std::string>;
+  using Entries = ByteMap<std::string>;
   struct Before {
     std::string key;
     absl::optional<std::string> value;
@@ -111,38 +113,38 @@ class HeapStore final : public StateStore {
     });
   }
   void Remember(absl::string_view key, std::vector<Before>& undo) const {
-    const auto found = entries_.find(key);
-    undo.push_back(Before{std::string(key), found == entries_.end()
-                                                ? absl::nullopt
-                                                : absl::make_optional(found->second)});
+    const Entries::Entry* const found = entries_.Find(key);
+    undo.push_back(Before{std::string(key),
+                          found == nullptr ? absl::nullopt : absl::make_optional(found->value)});
   }
   void PutOne(absl::string_view key, absl::string_view value) {
-    const auto found = entries_.lower_bound(key);
-    if (found != entries_.end() && found->first == key) {
-      bytes_ = bytes_ - found->second.size() + value.size();
-      found->second.assign(value.data(), value.size());
-      return;
-    }
-    entries_.emplace_hint(found, std::string(key), std::string(value));
-    bytes_ += Cost(key, value);
+    const size_t entries_before = entries_.size();
+    Entries::Entry& entry = entries_.FindOrInsert(key);
+    if (entries_.size() > entries_before) bytes_ += Cost(key, {});
+    bytes_ = bytes_ - entry.value.size() + value.size();
+    entry.value.assign(value.data(), value.size());
   }
   void DeleteOne(absl::string_view key) {
-    const auto found = entries_.find(key);
-    if (found == entries_.end()) return;
-    bytes_ -= Cost(found->first, found->second);
-    entries_.erase(found);
+    Entries::Entry* const found = entries_.Find(key);
+    if (found == nullptr) return;
+    bytes_ -= Cost(key, found->value);
+    entries_.Erase(*found);
   }
   void DeletePrefix(absl::string_view prefix, std::vector<Before>* undo) {
     POSTRIDER_CHECK(!prefix.empty());
-    const auto begin = entries_.lower_bound(prefix);
-    auto end = begin;
-    for (;
-         end != entries_.end() && absl::string_view(end->first).substr(0, prefix.size()) == prefix;
-         ++end) {
-      bytes_ -= Cost(end->first, end->second);
-      if (undo != nullptr) undo->push_back(Before{end->first, std::move(end->second)});
+    std::vector<Entries::Entry*> found;
+    const std::string prefix_end = PrefixEnd(prefix);
+    for (Entries::Cursor at = entries_.LowerBound(prefix, prefix_end); at.entry() != nullptr;
+         at.Next()) {
+      found.push_back(at.entry());
     }
-    entries_.erase(begin, end);
+    for (Entries::Entry* const entry : found) {
+      bytes_ -= Cost(entry->key(), entry->value);
+      if (undo != nullptr) {
+        undo->push_back(Before{std::string(entry->key()), std::move(entry->value)});
+      }
+      entries_.Erase(*entry);
+    }
   }
   static size_t Cost(absl::string_view key, absl::string_view value) {
     return key.size() + value.size() + kEntryBytes;

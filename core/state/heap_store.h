@@ -12,7 +12,7 @@ struct HeapStoreOptions {
   size_t bytes_max = 64 << 20;
 };
 
-// A StateStore in memory, an ordered tree. It never spills: past its bound it refuses.
+// A StateStore in memory. It never spills: past its bound it refuses.
 std::unique_ptr<StateStore> MakeHeapStore(const HeapStoreOptions& options);
 
 }  // namespace postrider

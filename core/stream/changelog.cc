@@ -71,7 +71,7 @@ EncodedChangelogRecord EncodeChangelogRecord(const ChangelogRecord& record) {
   encoded.key = RecordKey(record.identity.empty() ? kMarkerSpace : kEntrySpace, record.identity,
                           record.epoch);
   if (record.kind == ChangelogKind::kErase) return encoded;
-  ByteWriter value;
+  ByteWriter value(2 + record.payload.size() + kChecksumBytes);
   value.U8(kVersion);
   value.U8(static_cast<uint8_t>(record.kind));
   if (record.kind == ChangelogKind::kPut) value.Raw(record.payload);

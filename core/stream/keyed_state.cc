@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -19,37 +20,50 @@
 namespace postrider {
 namespace {
 
-// Sub-keys of a list in the store: its queue, and where each identity stands in it.
-constexpr char kQueue = 'q';
-constexpr char kPlace = 'p';
 constexpr size_t kOrderBytes = 8;
+constexpr size_t kVarintBytesMax = 10;
 
 std::string WithEpoch(uint64_t epoch, absl::string_view payload) {
-  ByteWriter out;
+  ByteWriter out(kVarintBytesMax + payload.size());
   out.Varint(epoch);
   out.Raw(payload);
   return out.Take();
 }
 
-void AppendOrder(uint64_t order, std::string& out) {
-  for (int shift = 56; shift >= 0; shift -= 8) out.push_back(static_cast<char>(order >> shift));
+// Empty for what WithEpoch() has not made.
+absl::string_view WithoutEpoch(absl::string_view value, uint64_t* epoch = nullptr) {
+  ByteReader in(value);
+  const uint64_t read = in.Varint();
+  if (epoch != nullptr) *epoch = read;
+  return in.ok() ? in.rest() : absl::string_view();
 }
-std::string QueueSubKey(uint64_t order, absl::string_view identity) {
-  std::string sub_key(1, kQueue);
-  AppendOrder(order, sub_key);
-  sub_key.append(identity.data(), identity.size());
-  return sub_key;
+
+std::string OrderBytes(uint64_t order) {
+  std::string bytes;
+  for (int shift = 56; shift >= 0; shift -= 8) bytes.push_back(static_cast<char>(order >> shift));
+  return bytes;
 }
+// Where an entry's value lies in the store. Its sub-key is its order and its identity.
 std::string QueueKey(uint16_t state, absl::string_view key, uint64_t order,
                      absl::string_view identity) {
-  return EncodeStateKey(state, key, QueueSubKey(order, identity));
+  const std::string order_bytes = OrderBytes(order);
+  std::string out =
+      StatePrefix(state, key, EscapedBytes(order_bytes) + EscapedBytes(identity) + kPartEndBytes);
+  AppendEscaped(order_bytes, out);
+  AppendEscaped(identity, out);
+  AppendPartEnd(out);
+  return out;
 }
+// Where the order of an identity's entry lies.
 std::string PlaceKey(uint16_t state, absl::string_view key, absl::string_view identity) {
-  return EncodeStateKey(state, key, kPlace + std::string(identity));
+  const std::string list = StatePrefix(state).append(key.data(), key.size());
+  return EncodeStateKey(kPlaceIndexId, list, identity);
 }
-// Byte strings that are closed parts sort by their content, so this is where a queue begins.
+uint64_t HashOf(absl::string_view key, absl::string_view identity) {
+  return absl::HashOf(key, identity);
+}
 StateRange QueueRange(uint16_t state, absl::string_view key) {
-  return StateRange(StatePrefix(state, key) + kQueue);
+  return StateRange(StatePrefix(state, key));
 }
 std::string PlaceValue(uint64_t order, uint64_t epoch, uint64_t bytes) {
   ByteWriter out;
@@ -72,7 +86,7 @@ int64_t ExpiryOf(absl::string_view encoded) {
 }
 // Replaces the note of when a value expires by that of the one after it; 0: none.
 void ChangeExpiry(const std::string& identity, int64_t before_ms, int64_t after_ms,
-                  std::vector<StateBackend::Change>& changes) {
+                  StateBackend::Changes& changes) {
   if (before_ms == after_ms) return;
   if (before_ms != 0) {
     changes.push_back({StateBackend::ExpiryKey(before_ms, identity), absl::nullopt});
@@ -96,7 +110,7 @@ absl::Status CheckPayload(const std::string& name, absl::string_view encoded,
 }  // namespace
 
 std::string EncodeStatePayload(const StatePayload& payload) {
-  ByteWriter out;
+  ByteWriter out(3 * kVarintBytesMax + payload.bytes.size());
   out.Varint(payload.version);
   out.Zigzag(payload.expires_ms);
   out.Varint(payload.order);
@@ -181,7 +195,7 @@ bool InPlaceState::Write(ChangelogKind kind, absl::string_view key, absl::string
   record.kind = kind;
   record.epoch = kind == ChangelogKind::kErase && had_value ? (*before)->epoch : backend_.epoch();
   record.identity = identity;
-  std::vector<StateBackend::Change> changes(1);
+  StateBackend::Changes changes(1);
   changes[0].key = identity;
   ChangeExpiry(identity, had_value ? ExpiryOf((*before)->payload) : 0, put ? ExpiryOf(payload) : 0,
                changes);
@@ -317,42 +331,58 @@ ListState::ListState(StateBackend& backend, const Clock& clock, StateDescriptor 
   backend_.Register(*this);
 }
 
+ListState::Place ListState::MakePlace(uint64_t order, uint64_t epoch, uint64_t bytes) const {
+  Place place;
+  place.order_ = order;
+  place.epoch_ = epoch;
+  place.bytes_ = bytes;
+  place.changes_ = changes_;
+  return place;
+}
+
 absl::StatusOr<absl::optional<ListState::Place>> ListState::Find(absl::string_view key,
                                                                  absl::string_view identity) const {
+  if (!ever_put_.MayHave(HashOf(key, identity))) return absl::optional<Place>();
   std::string value;
   ASSIGN_OR_RETURN(const bool found, backend_.Get(PlaceKey(id(), key, identity), value));
   if (!found) return absl::optional<Place>();
   ByteReader in(value);
-  Place place;
-  place.epoch = in.Varint();
-  place.order = in.Varint();
-  place.bytes = in.Varint();
+  const uint64_t epoch = in.Varint();
+  const uint64_t order = in.Varint();
+  const uint64_t bytes = in.Varint();
   if (!in.done()) return InPlaceState::Unreadable(name());
-  return absl::make_optional(place);
+  return absl::make_optional(MakePlace(order, epoch, bytes));
 }
 
-void ListState::Added(absl::string_view key, const std::string& queue_key, uint64_t bytes,
+void ListState::Added(absl::string_view key, absl::string_view identity,
+                      const std::string& queue_key, uint64_t bytes,
                       const absl::optional<Place>& before) {
+  ever_put_.Add(HashOf(key, identity));
   auto found = queues_.find(key);
   if (found == queues_.end()) {
     found = queues_.emplace(std::string(key), Queue{QueueRange(id(), key)}).first;
     found->second.range.MoveHead(queue_key);
+    found->second.changes = ++changes_;
   }
   found->second.range.Include(queue_key);
-  const uint64_t bytes_before = before ? before->bytes : 0;
+  const uint64_t bytes_before = before ? before->bytes_ : 0;
   found->second.bytes += bytes - bytes_before;
   bytes_ += bytes - bytes_before;
-  if (before) return;
+  if (before) {
+    found->second.changes = ++changes_;
+    return;
+  }
   ++found->second.entries;
   ++entries_;
 }
 
-void ListState::Removed(absl::string_view key, const Place& place) {
+void ListState::Removed(absl::string_view key, const Place& place, Known known) {
   const auto found = queues_.find(key);
   POSTRIDER_CHECK(found != queues_.end() && found->second.entries > 0);
-  --entries_;
-  bytes_ -= place.bytes;
-  found->second.bytes -= place.bytes;
+  if (--entries_ == 0) ever_put_.Clear();
+  bytes_ -= place.bytes_;
+  found->second.bytes -= place.bytes_;
+  if (known == Known::kFound) found->second.changes = ++changes_;
   if (--found->second.entries == 0) queues_.erase(found);
 }
 
@@ -361,12 +391,12 @@ absl::StatusOr<ListState::Pushed> ListState::Push(absl::string_view key, uint64_
                                                   absl::string_view value,
                                                   StateBackend::WriteDone done) {
   ASSIGN_OR_RETURN(const absl::optional<Place> before, Find(key, identity));
-  if (before && before->epoch == backend_.epoch()) return Pushed::kThere;
-  if (before) order = before->order;
+  if (before && before->epoch_ == backend_.epoch()) return Pushed::kThere;
+  if (before) order = before->order_;
   std::string payload =
       EncodeStatePayload(StatePayload{version, ExpiresMs(clock_, ttl_), order, value});
   ASSIGN_OR_RETURN(const bool taken,
-                   Put(key, identity, Place{order, backend_.epoch(), value.size()}, before,
+                   Put(key, identity, MakePlace(order, backend_.epoch(), value.size()), before,
                        std::move(payload), std::move(done)));
   return taken ? Pushed::kTaken : Pushed::kNoRoom;
 }
@@ -376,39 +406,45 @@ absl::StatusOr<bool> ListState::Has(absl::string_view key, absl::string_view ide
   return place.has_value();
 }
 
+absl::StatusOr<absl::optional<uint64_t>> ListState::OrderOf(absl::string_view key,
+                                                            absl::string_view identity) const {
+  ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key, identity));
+  return place ? absl::make_optional(place->order_) : absl::nullopt;
+}
+
 absl::StatusOr<int64_t> ListState::ExpiresMsOf(const std::string& queue_key) const {
-  std::string payload;
-  ASSIGN_OR_RETURN(const bool found, backend_.Get(queue_key, payload));
-  return found ? ExpiryOf(payload) : 0;
+  std::string value;
+  ASSIGN_OR_RETURN(const bool found, backend_.Get(queue_key, value));
+  return found ? ExpiryOf(WithoutEpoch(value)) : 0;
 }
 
 absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view identity,
                                     const Place& place, const absl::optional<Place>& before,
                                     std::string payload, StateBackend::WriteDone&& done) {
   ChangelogRecord record;
-  record.epoch = place.epoch;
+  record.epoch = place.epoch_;
   record.identity = EncodeStateKey(id(), key, identity);
   record.payload = std::move(payload);
   const std::string log_identity = record.identity;
-  const std::string queue_key = QueueKey(id(), key, place.order, identity);
-  std::vector<StateBackend::Change> changes(2);
+  const std::string queue_key = QueueKey(id(), key, place.order_, identity);
+  StateBackend::Changes changes(2);
   changes[0].key = queue_key;
-  changes[0].value = record.payload;
+  changes[0].value = WithEpoch(place.epoch_, record.payload);
   changes[1].key = PlaceKey(id(), key, identity);
-  changes[1].value = PlaceValue(place.order, place.epoch, place.bytes);
+  changes[1].value = PlaceValue(place.order_, place.epoch_, place.bytes_);
   if (expires_) {
     int64_t before_ms = 0;
     if (before) {
-      ASSIGN_OR_RETURN(before_ms, ExpiresMsOf(QueueKey(id(), key, before->order, identity)));
+      ASSIGN_OR_RETURN(before_ms, ExpiresMsOf(QueueKey(id(), key, before->order_, identity)));
     }
-    ChangeExpiry(log_identity, before_ms, ExpiryOf(*changes[0].value), changes);
+    ChangeExpiry(log_identity, before_ms, ExpiryOf(record.payload), changes);
   }
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
-  Added(key, queue_key, place.bytes, before);
+  Added(key, identity, queue_key, place.bytes_, before);
   if (backend_.restoring() != nullptr) {
     backend_.restoring()->OnLivePut(log_identity);
   } else if (before) {
-    backend_.Erase(log_identity, before->epoch);
+    backend_.Erase(log_identity, before->epoch_);
   }
   return true;
 }
@@ -416,6 +452,21 @@ absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view ide
 absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view identity,
                                        StateBackend::WriteDone done) {
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key, identity));
+  return RemoveAt(key, identity, place, Known::kFound, std::move(done));
+}
+
+absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view identity,
+                                       const Place& shown) {
+  const auto queue = queues_.find(key);
+  if (queue == queues_.end() || shown.changes_ < queue->second.changes) {
+    return Remove(key, identity);
+  }
+  return RemoveAt(key, identity, shown, Known::kShown, {});
+}
+
+absl::StatusOr<bool> ListState::RemoveAt(absl::string_view key, absl::string_view identity,
+                                         const absl::optional<Place>& place, Known known,
+                                         StateBackend::WriteDone&& done) {
   // While the log is being read there may be more of this identity in it than was met; and as long
   // as not all that nothing needs was erased, a record of an earlier epoch may stand beside this
   // one, which would be all that is left of it.
@@ -423,12 +474,12 @@ absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view 
   const bool exact = place && backend_.settled();
   ChangelogRecord record;
   record.kind = exact ? ChangelogKind::kErase : ChangelogKind::kDelete;
-  record.epoch = exact ? place->epoch : backend_.epoch();
+  record.epoch = exact ? place->epoch_ : backend_.epoch();
   record.identity = EncodeStateKey(id(), key, identity);
-  std::vector<StateBackend::Change> changes;
+  StateBackend::Changes changes;
   if (place) {
     changes.resize(2);
-    changes[0].key = QueueKey(id(), key, place->order, identity);
+    changes[0].key = QueueKey(id(), key, place->order_, identity);
     changes[1].key = PlaceKey(id(), key, identity);
     if (expires_) {
       ASSIGN_OR_RETURN(const int64_t before_ms, ExpiresMsOf(changes[0].key));
@@ -437,7 +488,7 @@ absl::StatusOr<bool> ListState::Remove(absl::string_view key, absl::string_view 
   }
   const std::string log_identity = record.identity;
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
-  if (place) Removed(key, *place);
+  if (place) Removed(key, *place, known);
   if (restoring) backend_.restoring()->OnLiveRemove(log_identity);
   return true;
 }
@@ -453,12 +504,17 @@ absl::StatusOr<ScanEnd> ListState::Scan(absl::string_view key, uint64_t from_ord
   const auto queue = queues_.find(key);
   if (queue == queues_.end()) return ScanEnd::kRangeEnd;
   absl::Status fault;
+  const size_t prefix_bytes = queue->second.range.prefix_bytes();
+  std::string sub_key;
   absl::StatusOr<ScanEnd> end = backend_.Scan(
       queue->second.range, QueueKey(id(), key, from_order, from_identity), limits,
       [&](absl::string_view queue_key, absl::string_view value) {
-        const absl::optional<StateKey> state_key = DecodeStateKey(queue_key);
-        const absl::optional<StatePayload> payload = DecodeStatePayload(value);
-        if (!state_key || state_key->sub_key.size() < 1 + kOrderBytes || !payload) {
+        queue_key.remove_prefix(prefix_bytes);
+        uint64_t epoch = 0;
+        const absl::optional<StatePayload> payload =
+            DecodeStatePayload(WithoutEpoch(value, &epoch));
+        if (!TakePart(queue_key, sub_key) || !queue_key.empty() || sub_key.size() < kOrderBytes ||
+            !payload) {
           fault = InPlaceState::Unreadable(name());
           return false;
         }
@@ -467,9 +523,9 @@ absl::StatusOr<ScanEnd> ListState::Scan(absl::string_view key, uint64_t from_ord
           return false;
         }
         if (IsExpired(clock_, *payload)) return true;
-        const absl::string_view identity =
-            absl::string_view(state_key->sub_key).substr(1 + kOrderBytes);
-        return visit(Entry{payload->order, identity, payload->version, payload->bytes});
+        const absl::string_view identity = absl::string_view(sub_key).substr(kOrderBytes);
+        return visit(Entry{payload->order, identity, payload->version, payload->bytes,
+                           MakePlace(payload->order, epoch, payload->bytes.size())});
       });
   RETURN_IF_ERROR(fault);
   return end;
@@ -493,17 +549,17 @@ absl::Status ListState::Restore(const StateKey& key, uint64_t epoch, absl::strin
   ASSIGN_OR_RETURN(const absl::optional<Place> before, Find(key.key, key.sub_key));
   const std::string queue_key = QueueKey(id(), key.key, order, key.sub_key);
   StateBatch batch;
-  if (before && before->order != order) {
-    batch.Delete(QueueKey(id(), key.key, before->order, key.sub_key));
+  if (before && before->order_ != order) {
+    batch.Delete(QueueKey(id(), key.key, before->order_, key.sub_key));
   }
-  batch.Put(queue_key, payload);
+  batch.Put(queue_key, WithEpoch(epoch, payload));
   batch.Put(PlaceKey(id(), key.key, key.sub_key), PlaceValue(order, epoch, bytes));
   if (const int64_t expires_ms = ExpiryOf(payload); expires_ms != 0) {
     expires_ = true;
     batch.Put(StateBackend::ExpiryKey(expires_ms, EncodeStateKey(id(), key.key, key.sub_key)), "");
   }
   RETURN_IF_ERROR(backend_.ApplyRestored(batch));
-  Added(key.key, queue_key, bytes, before);
+  Added(key.key, key.sub_key, queue_key, bytes, before);
   return absl::OkStatus();
 }
 
@@ -511,10 +567,10 @@ absl::Status ListState::RestoreRemoved(const StateKey& key) {
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key.key, key.sub_key));
   if (!place) return absl::OkStatus();
   StateBatch batch;
-  batch.Delete(QueueKey(id(), key.key, place->order, key.sub_key));
+  batch.Delete(QueueKey(id(), key.key, place->order_, key.sub_key));
   batch.Delete(PlaceKey(id(), key.key, key.sub_key));
   RETURN_IF_ERROR(backend_.ApplyRestored(batch));
-  Removed(key.key, *place);
+  Removed(key.key, *place, Known::kFound);
   return absl::OkStatus();
 }
 
@@ -522,22 +578,22 @@ absl::StatusOr<DurableState::Expiry> ListState::Expire(const StateKey& key, int6
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key.key, key.sub_key));
   if (!place) return Expiry::kStale;
   ASSIGN_OR_RETURN(const int64_t stored_ms,
-                   ExpiresMsOf(QueueKey(id(), key.key, place->order, key.sub_key)));
+                   ExpiresMsOf(QueueKey(id(), key.key, place->order_, key.sub_key)));
   if (stored_ms != expires_ms) return Expiry::kStale;
-  ASSIGN_OR_RETURN(const bool removed, Remove(key.key, key.sub_key));
+  ASSIGN_OR_RETURN(const bool removed, RemoveAt(key.key, key.sub_key, place, Known::kFound, {}));
   return removed ? Expiry::kRemoved : Expiry::kNoRoom;
 }
 
 absl::StatusOr<bool> ListState::Reassert(const StateKey& key) {
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key.key, key.sub_key));
-  if (!place || place->epoch >= backend_.epoch()) return true;
-  std::string encoded;
+  if (!place || place->epoch_ >= backend_.epoch()) return true;
+  std::string value;
   ASSIGN_OR_RETURN(const bool found,
-                   backend_.Get(QueueKey(id(), key.key, place->order, key.sub_key), encoded));
+                   backend_.Get(QueueKey(id(), key.key, place->order_, key.sub_key), value));
   if (!found) return InPlaceState::Unreadable(name());
   // As it is: it expires when it would have.
-  return Put(key.key, key.sub_key, Place{place->order, backend_.epoch(), place->bytes}, place,
-             std::move(encoded), {});
+  return Put(key.key, key.sub_key, MakePlace(place->order_, backend_.epoch(), place->bytes_), place,
+             std::string(WithoutEpoch(value)), {});
 }
 
 }  // namespace postrider

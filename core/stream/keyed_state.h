@@ -17,6 +17,7 @@
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/stream/changelog.h"
+#include "core/stream/identity_filter.h"
 #include "core/stream/state_backend.h"
 #include "core/stream/state_key.h"
 #include "core/stream/state_store.h"
@@ -252,7 +253,8 @@ class MapState {
 // `order` (and identity within it), which the caller gives: where it stands is a property of the
 // entry and no position, so that writing twice, late or after a restore changes nothing.
 //
-// Bounds: about 200 bytes of memory for each key that has entries.
+// Bounds: about 200 bytes of memory for each key that has entries, and 2 for each entry that was
+//         put since there was none (IdentityFilter).
 class ListState final : public DurableState {
  public:
   ListState(StateBackend& backend, const Clock& clock, StateDescriptor descriptor,
@@ -274,16 +276,37 @@ class ListState final : public DurableState {
   // been met yet, and an earlier removal may not be durable yet. False: no room.
   [[nodiscard]] absl::StatusOr<bool> Remove(absl::string_view key, absl::string_view identity,
                                             StateBackend::WriteDone done = {});
+  // Where an entry stands and who put it, as a scan has shown it.
+  class Place {
+   public:
+    Place() = default;
+
+   private:
+    friend class ListState;
+    uint64_t order_ = 0;
+    uint64_t epoch_ = 0;
+    uint64_t bytes_ = 0;    // of the value
+    uint64_t changes_ = 0;  // as the list's when it was shown
+  };
+  // The same without a look-up, of an entry that is still there as the caller knows: it was shown,
+  // and has not been removed by what was shown. (All that else happens to the entries of `key`
+  // meanwhile is noticed: then it is looked up.)
+  [[nodiscard]] absl::StatusOr<bool> Remove(absl::string_view key, absl::string_view identity,
+                                            const Place& shown);
 
   // Whether there is such an entry, of whatever epoch and an expired one too. While the state is
   // being restored it may not have been met yet.
   absl::StatusOr<bool> Has(absl::string_view key, absl::string_view identity) const;
+  // Where it stands; none: there is no such entry. As Has().
+  absl::StatusOr<absl::optional<uint64_t>> OrderOf(absl::string_view key,
+                                                   absl::string_view identity) const;
 
   struct Entry {
     uint64_t order = 0;
     absl::string_view identity;
     uint32_t version = 0;
     absl::string_view value;
+    Place place;
   };
   // The entries of `key` in their order, from the first or from (order, identity) on; false stops.
   // The visitor makes no call on this state.
@@ -308,7 +331,9 @@ class ListState final : public DurableState {
   absl::Status RestoreRemoved(const StateKey& key) override;
   absl::StatusOr<bool> Reassert(const StateKey& key) override;
   absl::StatusOr<Expiry> Expire(const StateKey& key, int64_t expires_ms) override;
-  size_t memory_bytes() const override { return queues_.size() * kQueueBytes; }
+  size_t memory_bytes() const override {
+    return queues_.size() * kQueueBytes + ever_put_.memory_bytes();
+  }
 
  private:
   static constexpr size_t kQueueBytes = 200;
@@ -316,22 +341,23 @@ class ListState final : public DurableState {
     StateRange range;
     uint64_t entries = 0;
     uint64_t bytes = 0;
-  };
-  struct Place {
-    uint64_t order = 0;
-    uint64_t epoch = 0;
-    uint64_t bytes = 0;  // of the value
+    uint64_t changes = 0;  // what was shown before them is not relied on
   };
   absl::StatusOr<absl::optional<Place>> Find(absl::string_view key,
                                              absl::string_view identity) const;
   absl::StatusOr<bool> Put(absl::string_view key, absl::string_view identity, const Place& place,
                            const absl::optional<Place>& before, std::string payload,
                            StateBackend::WriteDone&& done);
+  enum class Known { kFound, kShown };  // how a place is known
+  absl::StatusOr<bool> RemoveAt(absl::string_view key, absl::string_view identity,
+                                const absl::optional<Place>& place, Known known,
+                                StateBackend::WriteDone&& done);
+  Place MakePlace(uint64_t order, uint64_t epoch, uint64_t bytes) const;
   // When the entry there expires; 0: never, or none is there.
   absl::StatusOr<int64_t> ExpiresMsOf(const std::string& queue_key) const;
-  void Added(absl::string_view key, const std::string& queue_key, uint64_t bytes,
-             const absl::optional<Place>& before);
-  void Removed(absl::string_view key, const Place& place);
+  void Added(absl::string_view key, absl::string_view identity, const std::string& queue_key,
+             uint64_t bytes, const absl::optional<Place>& before);
+  void Removed(absl::string_view key, const Place& place, Known known);
 
   StateBackend& backend_;
   const Clock& clock_;
@@ -340,6 +366,10 @@ class ListState final : public DurableState {
   absl::flat_hash_map<std::string, Queue> queues_;
   uint64_t entries_ = 0;
   uint64_t bytes_ = 0;
+  // Lists that began, and entries that were put again or removed but by a place.
+  uint64_t changes_ = 0;
+  // Since the list was empty: most of what is pushed was never put before, and needs no look-up.
+  IdentityFilter ever_put_;
 };
 
 // The rule of ChangelogReplay for each state: kOnce for lists, which are named by their ids.

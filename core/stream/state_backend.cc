@@ -146,7 +146,7 @@ StateBackend::~StateBackend() {
 }
 
 void StateBackend::Register(DurableState& state) {
-  POSTRIDER_CHECK(state.id() != kExpiryIndexId);
+  POSTRIDER_CHECK(state.id() != kExpiryIndexId && state.id() != kPlaceIndexId);
   POSTRIDER_CHECK(FindByName(state.name()) == nullptr);
   const bool added = states_.try_emplace(state.id(), &state).second;
   POSTRIDER_CHECK(added);
@@ -169,15 +169,13 @@ bool StateBackend::Declare(absl::string_view identity) {
          table_->Declare(state, state.version_write_);
 }
 
-bool StateBackend::Write(ChangelogRecord&& record, std::vector<Change>&& changes,
-                         WriteDone&& done) {
+bool StateBackend::Write(ChangelogRecord&& record, Changes&& changes, WriteDone&& done) {
   if (failed_) return false;
   if (record.kind == ChangelogKind::kPut && !Declare(record.identity)) return false;
   return Append(std::move(record), std::move(changes), std::move(done));
 }
 
-bool StateBackend::Append(ChangelogRecord&& record, std::vector<Change>&& changes,
-                          WriteDone&& done) {
+bool StateBackend::Append(ChangelogRecord&& record, Changes&& changes, WriteDone&& done) {
   if (failed_) return false;
   Room room = Room::kRemoval;
   size_t bytes = kWriteBytes;
@@ -199,12 +197,8 @@ bool StateBackend::Append(ChangelogRecord&& record, std::vector<Change>&& change
   Add(room, kWriteBytes);
   pending_.push_back(Pending{write, room, false, {}, {}});
   Pending& pending = pending_.back();
-  pending.changes.reserve(changes.size());
   for (Change& change : changes) {
-    const Room change_room = change.value ? Room::kPut : Room::kRemoval;
-    const uint64_t stamp = Show(change.key, std::move(change.value));
-    Add(change_room, ChangeCost(change.key));
-    pending.changes.push_back(PendingChange{std::move(change.key), stamp, change_room});
+    pending.changes.push_back(Show(change.key, std::move(change.value)));
   }
   if (done) pending.done.push_back(std::move(done));
   return true;
@@ -246,32 +240,32 @@ void StateBackend::GiveBack(Room room, size_t bytes) {
 }
 
 size_t StateBackend::HeldBytes(absl::string_view key) const {
-  const auto found = overlay_.find(key);
-  return found == overlay_.end() ? 0 : HeldBytes(key, found->second);
+  const Overlay::Entry* const found = overlay_.Find(key);
+  return found == nullptr ? 0 : HeldBytes(*found);
 }
 
-size_t StateBackend::HeldBytes(absl::string_view key, const Overlaid& held) {
-  return OverlaidCost(key, held.value ? held.value->size() : 0) +
-         (held.durable ? ChangeCost(key) : 0);
+size_t StateBackend::HeldBytes(const Overlay::Entry& entry) {
+  const Overlaid& held = entry.value;
+  return OverlaidCost(entry.key(), held.value ? held.value->size() : 0) +
+         (held.durable ? ChangeCost(entry.key()) : 0);
 }
 
-uint64_t StateBackend::Show(const std::string& key, absl::optional<std::string> value) {
-  const uint64_t stamp = ++last_stamp_;
+StateBackend::PendingChange StateBackend::Show(absl::string_view key,
+                                               absl::optional<std::string> value) {
   if (value) NoteExpiry(key);
-  const auto found = overlay_.find(key);
-  if (found != overlay_.end()) {
-    const Overlaid& before = found->second;
-    GiveBack(before.value ? Room::kPut : Room::kRemoval, HeldBytes(key, before));
-    if (before.durable) (before.value ? ready_puts_ : ready_removals_).erase(before.stamp);
+  const Room room = value ? Room::kPut : Room::kRemoval;
+  Overlay::Entry& entry = overlay_.FindOrInsert(key);
+  Overlaid& shown = entry.value;
+  if (shown.stamp != 0) {
+    GiveBack(shown.value ? Room::kPut : Room::kRemoval, HeldBytes(entry));
+    if (shown.durable) (shown.value ? ready_puts_ : ready_removals_).erase(shown.stamp);
   }
-  Add(value ? Room::kPut : Room::kRemoval, OverlaidCost(key, value ? value->size() : 0));
-  Overlaid change{std::move(value), stamp, false};
-  if (found != overlay_.end()) {
-    found->second = std::move(change);
-  } else {
-    overlay_.emplace(key, std::move(change));
-  }
-  return stamp;
+  Add(room, OverlaidCost(key, value ? value->size() : 0) + ChangeCost(key));
+  shown.value = std::move(value);
+  shown.stamp = ++last_stamp_;
+  shown.durable = false;
+  ++shown.pending;
+  return PendingChange{&entry, shown.stamp, room};
 }
 
 bool StateBackend::WhenDurable(WriteDone&& done) {
@@ -287,11 +281,11 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
   Pending& answered = pending_[write - pending_.front().write];
   POSTRIDER_CHECK(answered.write == write && !answered.acknowledged);
   answered.acknowledged = true;
-  std::vector<WriteDone> done;
+  absl::InlinedVector<WriteDone, 4> done;
   while (!pending_.empty() && pending_.front().acknowledged) {
     Pending& durable = pending_.front();
     for (WriteDone& callback : durable.done) done.push_back(std::move(callback));
-    for (PendingChange& change : durable.changes) OnDurable(std::move(change));
+    for (const PendingChange& change : durable.changes) OnDurable(change);
     GiveBack(durable.room, kWriteBytes);
     pending_.pop_front();
   }
@@ -307,15 +301,15 @@ void StateBackend::OnAppended(uint64_t write, const absl::Status& status) {
   OfferRoom();
 }
 
-void StateBackend::OnDurable(PendingChange&& change) {
-  const auto found = overlay_.find(change.key);
-  if (found == overlay_.end() || found->second.stamp != change.stamp) {
+void StateBackend::OnDurable(const PendingChange& change) {
+  Overlaid& shown = change.entry->value;
+  --shown.pending;
+  if (shown.stamp != change.stamp) {
     // Another change of the key has come after it: the store needs that one alone.
-    return GiveBack(change.room, ChangeCost(change.key));
+    return GiveBack(change.room, ChangeCost(change.entry->key()));
   }
-  found->second.durable = true;
-  (found->second.value ? ready_puts_ : ready_removals_)
-      .emplace(change.stamp, std::move(change.key));
+  shown.durable = true;
+  (shown.value ? ready_puts_ : ready_removals_).emplace(change.stamp, change.entry);
 }
 
 void StateBackend::OfferRoom() {
@@ -348,13 +342,13 @@ absl::Status StateBackend::ApplyDurable(bool again) {
     size_t removals = 0;
     for (auto at = ready_removals_.begin(); at != ready_removals_.end() && removals < kApplyChanges;
          ++at, ++removals) {
-      batch_.Delete(at->second);
+      batch_.Delete(at->second->key());
     }
     size_t puts = 0;
     const size_t puts_max = removals_first && removals > 0 ? 0 : puts_at_once_;
     for (auto at = ready_puts_.begin();
          at != ready_puts_.end() && puts < puts_max && batch_.bytes() < kApplyBytes; ++at, ++puts) {
-      batch_.Put(at->second, *overlay_.find(at->second)->second.value);
+      batch_.Put(at->second->key(), *at->second->value.value);
     }
     if (batch_.empty()) break;
     const absl::Status applied = store_.Apply(batch_);
@@ -384,28 +378,29 @@ absl::Status StateBackend::ApplyDurable(bool again) {
 
 // The store has taken the first `changes`.
 void StateBackend::Applied(Ready& ready, size_t changes) {
-  for (; changes > 0; --changes) {
-    const auto first = ready.begin();
-    const auto found = overlay_.find(first->second);
-    GiveBack(found->second.value ? Room::kPut : Room::kRemoval,
-             HeldBytes(first->second, found->second));
-    overlay_.erase(found);
-    ready.erase(first);
-  }
+  auto last = ready.begin();
+  for (; changes > 0; --changes, ++last) Drop(*last->second);
+  ready.erase(ready.begin(), last);
+}
+
+// What the store has, or needs not.
+void StateBackend::Drop(Overlay::Entry& entry) {
+  POSTRIDER_CHECK(entry.value.durable && entry.value.pending == 0);
+  GiveBack(entry.value.value ? Room::kPut : Room::kRemoval, HeldBytes(entry));
+  overlay_.Erase(entry);
 }
 
 // The store takes not even removals: those of what it never had need it not.
 absl::Status StateBackend::DropNeedless() {
   std::string value;
   for (auto at = ready_removals_.upper_bound(needed_); at != ready_removals_.end();) {
-    ASSIGN_OR_RETURN(const bool there, store_.Get(at->second, value));
+    ASSIGN_OR_RETURN(const bool there, store_.Get(at->second->key(), value));
     needed_ = at->first;
     if (there) {
       ++at;
       continue;
     }
-    GiveBack(Room::kRemoval, HeldBytes(at->second));
-    overlay_.erase(at->second);
+    Drop(*at->second);
     at = ready_removals_.erase(at);
   }
   return absl::OkStatus();
@@ -440,7 +435,7 @@ absl::Status StateBackend::ApplyRestored(const StateBatch& batch) {
   bool overlaid = false;
   if (!overlay_.empty()) {
     batch.ForEach([&](StateBatch::Kind, absl::string_view key, absl::string_view) {
-      overlaid = overlaid || overlay_.contains(key);
+      overlaid = overlaid || overlay_.Find(key) != nullptr;
     });
   }
   if (!overlaid) {
@@ -478,11 +473,11 @@ bool StateBackend::Hold(const StateBatch& batch) {
   if (!TakeRoom(room, bytes, freed)) return false;
   batch.ForEach([&](StateBatch::Kind kind, absl::string_view key, absl::string_view value) {
     const bool put = kind == StateBatch::Kind::kPut;
-    const std::string at(key);
-    const uint64_t stamp = Show(at, put ? absl::make_optional(std::string(value)) : absl::nullopt);
-    const Room change_room = put ? Room::kPut : Room::kRemoval;
-    Add(change_room, ChangeCost(at));
-    OnDurable(PendingChange{at, stamp, change_room});
+    const PendingChange change =
+        Show(key, put ? absl::make_optional(std::string(value)) : absl::nullopt);
+    if (change.entry->value.pending == 1) return OnDurable(change);
+    // Writes of the key pend, which come first.
+    pending_.back().changes.push_back(change);
   });
   return true;
 }
@@ -552,10 +547,10 @@ size_t StateBackend::memory_bytes() const {
 }
 
 absl::StatusOr<bool> StateBackend::Get(absl::string_view key, std::string& value) const {
-  const auto found = overlay_.find(key);
-  if (found == overlay_.end()) return store_.Get(key, value);
-  if (!found->second.value) return false;
-  value = *found->second.value;
+  const Overlay::Entry* const found = overlay_.Find(key);
+  if (found == nullptr) return store_.Get(key, value);
+  if (!found->value.value) return false;
+  value = *found->value.value;
   return true;
 }
 
@@ -563,8 +558,7 @@ absl::StatusOr<ScanEnd> StateBackend::Scan(StateRange& range, absl::string_view 
                                            const ScanLimits& limits,
                                            StateStore::Visitor visit) const {
   const std::string start(std::max(from, range.head()));
-  auto overlaid = overlay_.lower_bound(start);
-  const auto overlay_end = overlay_.lower_bound(range.end());
+  Overlay::Cursor overlaid = overlay_.LowerBound(start, range.end());
   const bool from_head = from <= range.head();
   std::string first;
   size_t keys = 0;
@@ -583,8 +577,9 @@ absl::StatusOr<ScanEnd> StateBackend::Scan(StateRange& range, absl::string_view 
     return !stopped;
   };
   const auto emit_overlaid_below = [&](absl::string_view key) {
-    for (; overlaid != overlay_end && absl::string_view(overlaid->first) < key; ++overlaid) {
-      if (overlaid->second.value && !emit(overlaid->first, *overlaid->second.value)) return false;
+    for (; overlaid.entry() != nullptr && overlaid.entry()->key() < key; overlaid.Next()) {
+      const absl::optional<std::string>& value = overlaid.entry()->value.value;
+      if (value && !emit(overlaid.entry()->key(), *value)) return false;
     }
     return true;
   };
@@ -594,9 +589,9 @@ absl::StatusOr<ScanEnd> StateBackend::Scan(StateRange& range, absl::string_view 
       const ScanEnd store_end,
       store_.Scan(range, start, kUnlimited, [&](absl::string_view key, absl::string_view value) {
         if (!emit_overlaid_below(key)) return false;
-        if (overlaid != overlay_end && overlaid->first == key) {
-          const Overlaid& change = overlaid->second;
-          ++overlaid;
+        if (overlaid.entry() != nullptr && overlaid.entry()->key() == key) {
+          const Overlaid& change = overlaid.entry()->value;
+          overlaid.Next();
           return !change.value || emit(key, *change.value);
         }
         return emit(key, value);

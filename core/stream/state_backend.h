@@ -6,16 +6,17 @@
 #include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/container/btree_map.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
+#include "core/stream/byte_map.h"
 #include "core/stream/changelog.h"
 #include "core/stream/memory_account.h"
 #include "core/stream/state_key.h"
@@ -136,11 +137,11 @@ class StateBackend {
     std::string key;
     absl::optional<std::string> value;  // none: deleted
   };
+  using Changes = absl::InlinedVector<Change, 2>;
   // Appends one record and makes `changes` when it is acknowledged. False: no room (overlay or
   // changelog), or the task has failed; nothing was taken. Changes without a value alone are a
   // removal, for which there is room when there is none for others.
-  [[nodiscard]] bool Write(ChangelogRecord&& record, std::vector<Change>&& changes,
-                           WriteDone&& done);
+  [[nodiscard]] bool Write(ChangelogRecord&& record, Changes&& changes, WriteDone&& done);
   // `done` runs when all that was written until now is durable. False: it is already, and `done` is
   // untouched.
   [[nodiscard]] bool WhenDurable(WriteDone&& done);
@@ -203,21 +204,22 @@ class StateBackend {
  private:
   class Table;
   // What the store takes in one batch.
-  static constexpr size_t kApplyChanges = 128;
+  static constexpr size_t kApplyChanges = 512;
   static constexpr size_t kApplyBytes = 1 << 20;
 
   // The last change of a key. `stamp` tells it from those before it.
   struct Overlaid {
     absl::optional<std::string> value;
-    uint64_t stamp;
-    bool durable;  // then it stands in ready_puts_ or ready_removals_
+    uint64_t stamp = 0;    // 0: new
+    bool durable = false;  // then it stands in ready_puts_ or ready_removals_
+    uint32_t pending = 0;  // changes in pending_ that name it: until then it stays
   };
-  using Overlay = absl::btree_map<std::string, Overlaid>;
+  using Overlay = ByteMap<Overlaid>;
   // Keys whose last change the store may take, by stamp.
-  using Ready = absl::btree_map<uint64_t, std::string>;
+  using Ready = absl::btree_map<uint64_t, Overlay::Entry*>;
   enum class Room { kPut, kRemoval, kRestored };
   struct PendingChange {
-    std::string key;
+    Overlay::Entry* entry;
     uint64_t stamp;
     Room room;
   };
@@ -225,10 +227,10 @@ class StateBackend {
     uint64_t write;
     Room room;
     bool acknowledged;
-    std::vector<PendingChange> changes;
-    std::vector<WriteDone> done;
+    absl::InlinedVector<PendingChange, 2> changes;
+    absl::InlinedVector<WriteDone, 1> done;
   };
-  bool Append(ChangelogRecord&& record, std::vector<Change>&& changes, WriteDone&& done);
+  bool Append(ChangelogRecord&& record, Changes&& changes, WriteDone&& done);
   // Whether the table says of the state of `identity` what is to be written; false: no room.
   bool Declare(absl::string_view identity);
   absl::Status OnFinished(const std::string& name, uint32_t version);
@@ -246,12 +248,13 @@ class StateBackend {
   void GiveBack(Room room, size_t bytes);
   // What the overlay holds of `key` now, and would give back if it changed.
   size_t HeldBytes(absl::string_view key) const;
-  static size_t HeldBytes(absl::string_view key, const Overlaid& held);
-  // Shows a change to every read; its stamp.
-  uint64_t Show(const std::string& key, absl::optional<std::string> value);
-  void OnDurable(PendingChange&& change);
+  static size_t HeldBytes(const Overlay::Entry& entry);
+  // Shows a change to every read.
+  PendingChange Show(absl::string_view key, absl::optional<std::string> value);
+  void OnDurable(const PendingChange& change);
   absl::Status ApplyDurable(bool again);
   void Applied(Ready& ready, size_t changes);
+  void Drop(Overlay::Entry& entry);
   absl::Status DropNeedless();
   bool Hold(const StateBatch& batch);
   void Settle();

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -28,12 +29,30 @@ inline constexpr uint16_t kInFlightStateId =
     0xff02;  // what is in flight at a handover: operation.h
 // In stores only: what expires, by time. See StateBackend::Sweep().
 inline constexpr uint16_t kExpiryIndexId = 0xff04;
+// In stores only: where each entry of a list stands, by its identity. The key is the list's id and
+// its key.
+inline constexpr uint16_t kPlaceIndexId = 0xff06;
 
 std::string EncodeStateKey(uint16_t state, absl::string_view key, absl::string_view sub_key);
 // What all keys of one state, and of one key in it, begin with.
 std::string StatePrefix(uint16_t state);
-std::string StatePrefix(uint16_t state, absl::string_view key);
+// `more_bytes`: how many will be appended to it.
+std::string StatePrefix(uint16_t state, absl::string_view key, size_t more_bytes = 0);
 // No value for anything that EncodeStateKey() would not have written.
 absl::optional<StateKey> DecodeStateKey(absl::string_view encoded);
+
+// How many of an encoded key's first bytes name its state and its key: all that begin so lie
+// together, and no other key is among them. All of what EncodeStateKey() would not have written,
+// if it has no such part.
+size_t StateKeyGroupBytes(absl::string_view encoded);
+
+// What a key is made of, for whoever makes several with one beginning.
+inline constexpr size_t kStateIdBytes = 2;
+inline constexpr size_t kPartEndBytes = 2;
+void AppendEscaped(absl::string_view bytes, std::string& out);
+void AppendPartEnd(std::string& out);
+size_t EscapedBytes(absl::string_view bytes);
+// Reads one part, to its end, into `part`. False: there is none; `rest` is of no use then.
+bool TakePart(absl::string_view& rest, std::string& part);
 
 }  // namespace postrider

@@ -85,10 +85,13 @@ inline std::string PrefixEnd(absl::string_view prefix) {
 class StateRange {
  public:
   // The keys that begin with `prefix`, which has a byte below 0xff.
-  explicit StateRange(absl::string_view prefix) : head_(prefix), end_(PrefixEnd(prefix)) {}
+  explicit StateRange(absl::string_view prefix)
+      : head_(prefix), end_(PrefixEnd(prefix)), prefix_bytes_(prefix.size()) {}
 
   absl::string_view head() const { return head_; }
   absl::string_view end() const { return end_; }
+  // Of what all its keys begin with.
+  size_t prefix_bytes() const { return prefix_bytes_; }
   // `key` of this range was put, or will be.
   void Include(absl::string_view key) {
     if (key < head_) head_ = std::string(key);
@@ -107,6 +110,7 @@ class StateRange {
  private:
   std::string head_;
   std::string end_;
+  size_t prefix_bytes_;
 };
 
 struct ScanLimits {

@@ -84,6 +84,17 @@ struct Task {
   ListState list;
 };
 
+std::map<std::string, ListState::Place> Places(Task& task, const std::string& key) {
+  std::map<std::string, ListState::Place> places;
+  EXPECT_THAT(task.list.Scan(key, ScanLimits{},
+                             [&](const ListState::Entry& entry) {
+                               places[std::string(entry.identity)] = entry.place;
+                               return true;
+                             }),
+              tests::IsOk());
+  return places;
+}
+
 class KeyedStateTest : public testing::Test {
  protected:
   // The log begins behind the records that name the states.
@@ -330,6 +341,63 @@ TEST_F(KeyedStateTest, RemovesAnEntryForGoodBeforeItsFormerRecordIsErased) {
   EXPECT_THAT(third->List("k"), IsEmpty());
 }
 
+TEST_F(KeyedStateTest, RemovesWhatAScanHasShownWithTheSameRecordAsWhatItLooksUp) {
+  for (const char* identity : {"a", "b"}) {
+    ASSERT_THAT(task_.list.Push("k", 7, identity, 1, "12"), tests::IsOk());
+  }
+  changelog_.AnswerAll();
+  const std::map<std::string, ListState::Place> shown = Places(task_, "k");
+  ASSERT_EQ(shown.size(), 2u);
+  ASSERT_THAT(task_.list.Remove("k", "a", shown.at("a")), tests::IsOkAndHolds(true));
+  ASSERT_THAT(task_.list.Remove("k", "b"), tests::IsOkAndHolds(true));
+  EXPECT_EQ(Records(2)[0].kind, Records(2)[1].kind);
+  EXPECT_EQ(Records(2)[0].epoch, Records(2)[1].epoch);
+  EXPECT_EQ(task_.list.size(), 0u);
+  EXPECT_EQ(task_.list.bytes(), 0u);
+  changelog_.AnswerAll();
+  EXPECT_EQ(task_.store->figures().keys, 0u);
+}
+
+// The place that was shown names the former epoch: its record alone would be taken out of the log.
+TEST_F(KeyedStateTest, RemovesForGoodWhatWasPutAgainSinceItWasShown) {
+  ASSERT_THAT(task_.list.Push("k", 7, "a", 1, "1"), tests::IsOk());
+  changelog_.AnswerAll();
+  const std::unique_ptr<Task> next = Restore(2, 1);
+  const std::map<std::string, ListState::Place> shown = Places(*next, "k");
+  ASSERT_THAT(next->list.Push("k", 7, "a", 1, "1"), tests::IsOkAndHolds(ListState::Pushed::kTaken));
+  changelog_.AnswerAll();
+  ASSERT_TRUE(next->backend.settled());
+  ASSERT_THAT(next->list.Remove("k", "a", shown.at("a")), tests::IsOkAndHolds(true));
+  changelog_.AnswerAll();
+  EXPECT_EQ(next->list.size(), 0u);
+  const std::unique_ptr<Task> third = Restore(3, changelog_.log.size());
+  EXPECT_THAT(third->List("k"), IsEmpty());
+}
+
+TEST_F(KeyedStateTest, LooksUpWhatWasRemovedAndPutElsewhereSinceItWasShown) {
+  for (const char* identity : {"a", "b"}) {
+    ASSERT_THAT(task_.list.Push("k", 7, identity, 1, "1"), tests::IsOk());
+  }
+  const std::map<std::string, ListState::Place> shown = Places(task_, "k");
+  ASSERT_THAT(task_.list.Remove("k", "a"), tests::IsOkAndHolds(true));
+  ASSERT_THAT(task_.list.Push("k", 9, "a", 1, "123"),
+              tests::IsOkAndHolds(ListState::Pushed::kTaken));
+  ASSERT_THAT(task_.list.Remove("k", "a", shown.at("a")), tests::IsOkAndHolds(true));
+  // It is gone: its place is good for nothing any more.
+  ASSERT_THAT(task_.list.Remove("k", "b"), tests::IsOkAndHolds(true));
+  ASSERT_THAT(task_.list.Remove("k", "b", shown.at("b")), tests::IsOkAndHolds(true));
+  EXPECT_EQ(task_.list.size(), 0u);
+  EXPECT_EQ(task_.list.bytes(), 0u);
+  changelog_.AnswerAll();
+  EXPECT_EQ(task_.store->figures().keys, 0u);
+  // Nor when the list has begun anew.
+  ASSERT_THAT(task_.list.Push("k", 11, "a", 1, "1"), tests::IsOk());
+  ASSERT_THAT(task_.list.Remove("k", "a", shown.at("a")), tests::IsOkAndHolds(true));
+  EXPECT_EQ(task_.list.size("k"), 0u);
+  changelog_.AnswerAll();
+  EXPECT_EQ(task_.store->figures().keys, 0u);
+}
+
 TEST_F(KeyedStateTest, RevivesNothingThatIsFinishedWhileItRestores) {
   ASSERT_THAT(task_.list.Push("k", 1, "a", 1, "1"), tests::IsOk());
   ASSERT_TRUE(task_.value.Put("k", 1));
@@ -466,7 +534,10 @@ TEST(KeyedStateSimulation, GivesBackAPrefixThatHoldsEverythingDurable) {
           if (list == model.lists.end()) break;
           auto entry = list->second.begin();
           if (random.Below(3) == 0) std::advance(entry, random.Below(list->second.size()));
-          taken = *task->list.Remove(key, entry->first.second, done);
+          const std::string& identity = entry->first.second;
+          taken = random.Below(2) == 0
+                      ? *task->list.Remove(key, identity, done)
+                      : *task->list.Remove(key, identity, Places(*task, key).at(identity));
           next.lists[key].erase(entry->first);
           if (next.lists[key].empty()) next.lists.erase(key);
           break;

@@ -41,6 +41,7 @@ TEST(StateKey, SortsAsItsPartsDoAndComesBack) {
     const bool same_key = a.state == b.state && a.key == b.key;
     ASSERT_EQ(encoded_b.rfind(StatePrefix(a.state, a.key), 0) == 0, same_key);
     ASSERT_EQ(encoded_b.rfind(StatePrefix(a.state), 0) == 0, a.state == b.state);
+    ASSERT_EQ(StateKeyGroupBytes(encoded_a), StatePrefix(a.state, a.key).size());
   }
 }
 
@@ -52,6 +53,14 @@ TEST(StateKey, RefusesWhatItWouldNotHaveWritten) {
   }
   EXPECT_EQ(DecodeStateKey(good + "x"), absl::nullopt);
   EXPECT_EQ(DecodeStateKey(std::string("\0\3k\0\2\0\1\0\1", 9)), absl::nullopt);
+}
+
+TEST(StateKey, WhatHasNoPartIsAGroupOfItsOwn) {
+  for (const std::string& key :
+       {std::string(), std::string("\0", 1), std::string("\0\1", 2), std::string("\0\3k", 3),
+        std::string("\0\3k\0", 4), std::string("\0\3k\0\xff\0\2", 7)}) {
+    EXPECT_EQ(StateKeyGroupBytes(key), key.size());
+  }
 }
 
 }  // namespace
