@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/base/log.h"
@@ -12,6 +14,8 @@ namespace {
 
 // Entries of others that reading back one batch steps over before it looks for the next member.
 constexpr int kStepOverMax = 64;
+// Values that one call looks at for orphans.
+constexpr ScanLimits kOrphanLimits{500, 1 << 20};
 // A scan's bounds are its visitor's.
 constexpr ScanLimits kUnlimited{~size_t{0}, ~size_t{0} / 2};
 
@@ -147,19 +151,21 @@ bool Backlog::Push(absl::string_view key, uint64_t order, const IdBytes& digest,
   return false;
 }
 
-bool Backlog::Remove(absl::string_view key, const IdBytes& digest) {
-  std::string owned(key);
-  if (deferred_.empty() && RemoveNow(owned, digest)) return true;
-  deferred_.push_back([this, key = std::move(owned), digest] {
-    if (!RemoveNow(key, digest)) return false;
+bool Backlog::Remove(absl::string_view key, const IdBytes& digest,
+                     const absl::optional<ListState::Place>& place) {
+  if (deferred_.empty() && RemoveNow(key, digest, place)) return true;
+  deferred_.push_back([this, key = std::string(key), digest] {
+    if (!RemoveNow(key, digest, absl::nullopt)) return false;
     events_.removed(key, digest);
     return true;
   });
   return false;
 }
 
-bool Backlog::RemoveNow(const std::string& key, const IdBytes& digest) {
-  const absl::StatusOr<bool> removed = entries_.Remove(key, DigestBytes(digest));
+bool Backlog::RemoveNow(absl::string_view key, const IdBytes& digest,
+                        const absl::optional<ListState::Place>& place) {
+  const absl::StatusOr<bool> removed = place ? entries_.Remove(key, DigestBytes(digest), *place)
+                                             : entries_.Remove(key, DigestBytes(digest));
   if (!removed.ok()) {
     Fail(removed.status());
     return true;
@@ -170,16 +176,12 @@ bool Backlog::RemoveNow(const std::string& key, const IdBytes& digest) {
 
 bool Backlog::Has(absl::string_view key, uint64_t order, const IdBytes& digest) {
   if (entries_.size(key) == 0) return false;
-  bool there = false;
-  ScanLimits one;
-  one.keys_max = 1;
-  const absl::StatusOr<ScanEnd> end =
-      entries_.Scan(key, order, DigestBytes(digest), one, [&](const ListState::Entry& entry) {
-        there = entry.order == order && entry.identity == DigestBytes(digest);
-        return false;
-      });
-  if (!end.ok()) Fail(end.status());
-  return there;
+  const absl::StatusOr<absl::optional<uint64_t>> place = entries_.OrderOf(key, DigestBytes(digest));
+  if (!place.ok()) {
+    Fail(place.status());
+    return false;
+  }
+  return *place == order;
 }
 
 absl::optional<size_t> Backlog::Load(absl::string_view key, std::vector<Message>& messages,
@@ -210,6 +212,7 @@ absl::optional<size_t> Backlog::Load(absl::string_view key, std::vector<Message>
             message.event_time = (*content)->record.event_time;
             message.dispatch_time = (*content)->record.dispatch_time;
             message.content = *std::move(content);
+            message.place = entry.place;
           } else if (absl::IsUnimplemented(content.status())) {
             fault = content.status();
             return false;
@@ -234,18 +237,27 @@ absl::optional<size_t> Backlog::Load(absl::string_view key, std::vector<Message>
   return before - messages.size();
 }
 
-bool Backlog::Scan(absl::string_view key, uint64_t from,
-                   absl::FunctionRef<bool(uint64_t, const IdBytes&, absl::string_view)> visit) {
+bool Backlog::Scan(
+    absl::string_view key, uint64_t from,
+    absl::FunctionRef<bool(uint64_t, const IdBytes&, absl::string_view, const ListState::Place&)>
+        visit) {
   const absl::StatusOr<ScanEnd> end =
       entries_.Scan(key, from, absl::string_view(), kUnlimited, [&](const ListState::Entry& entry) {
         const absl::optional<IdBytes> digest = DigestOf(entry.identity);
-        return !digest || visit(entry.order, *digest, entry.value);
+        return !digest || visit(entry.order, *digest, entry.value, entry.place);
       });
   if (!end.ok()) {
     Fail(end.status());
     return false;
   }
   return *end == ScanEnd::kRangeEnd;
+}
+
+bool Backlog::Scan(absl::string_view key, uint64_t from,
+                   absl::FunctionRef<bool(uint64_t, const IdBytes&, absl::string_view)> visit) {
+  return Scan(key, from,
+              [&](uint64_t order, const IdBytes& digest, absl::string_view encoded,
+                  const ListState::Place&) { return visit(order, digest, encoded); });
 }
 
 bool Backlog::PutBatch(absl::string_view key, const IdBytes& batch,
@@ -302,6 +314,58 @@ absl::optional<std::vector<BatchMember>> Backlog::Members(absl::string_view key,
     return absl::nullopt;
   }
   return std::move(*members).value_or(std::vector<BatchMember>());
+}
+
+bool Backlog::RemoveOrphans(absl::FunctionRef<bool(absl::string_view key)> in_use,
+                            std::string& after) {
+  if (!deferred_.empty()) return false;
+  std::vector<std::string> keys;
+  const auto look = [&](auto& state, std::string& last) -> absl::StatusOr<ScanEnd> {
+    return state.ForEachKey(after, kOrphanLimits, [&](absl::string_view key) {
+      last = std::string(key);
+      if (entries_.size(key) == 0 && !in_use(key)) keys.push_back(last);
+      return true;
+    });
+  };
+  std::string last_batches;
+  std::string last_attempts;
+  const absl::StatusOr<ScanEnd> batches = look(batches_, last_batches);
+  const absl::StatusOr<ScanEnd> attempts = look(attempts_, last_attempts);
+  if (!batches.ok() || !attempts.ok()) {
+    Fail(batches.ok() ? attempts.status() : batches.status());
+    return true;
+  }
+  // Both have been looked through up to where the one ended that came less far.
+  absl::optional<std::string> until;
+  if (*batches == ScanEnd::kLimit) until = last_batches;
+  if (*attempts == ScanEnd::kLimit) until = std::min(until.value_or(last_attempts), last_attempts);
+  std::sort(keys.begin(), keys.end());
+  keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+  for (const std::string& key : keys) {
+    if (!until || key <= *until) RemoveRecords(key);
+  }
+  after = until.value_or(std::string());
+  return !until;
+}
+
+void Backlog::RemoveRecords(const std::string& key) {
+  std::vector<IdBytes> batches;
+  const auto note = [&batches](absl::string_view batch) {
+    if (const absl::optional<IdBytes> id = DigestOf(batch)) batches.push_back(*id);
+    return true;
+  };
+  absl::StatusOr<ScanEnd> end = batches_.ForEach(
+      key, {}, kUnlimited,
+      [&](absl::string_view batch, const std::vector<BatchMember>&) { return note(batch); });
+  if (end.ok()) {
+    end = attempts_.ForEach(
+        key, {}, kUnlimited,
+        [&](absl::string_view batch, const BatchAttempts&) { return note(batch); });
+  }
+  if (!end.ok()) return Fail(end.status());
+  std::sort(batches.begin(), batches.end());
+  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+  for (const IdBytes& batch : batches) RemoveBatch(key, batch);
 }
 
 std::vector<std::string> Backlog::Keys() const {

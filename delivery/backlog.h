@@ -62,8 +62,10 @@ class Backlog {
   // taken.
   [[nodiscard]] bool Push(absl::string_view key, uint64_t order, const IdBytes& digest,
                           absl::string_view encoded);
-  // False: it has to wait (Events::removed follows).
-  bool Remove(absl::string_view key, const IdBytes& digest);
+  // False: it has to wait (Events::removed follows). `place`: as a scan has shown the entry, if it
+  // is still there for sure; then it is not looked up.
+  bool Remove(absl::string_view key, const IdBytes& digest,
+              const absl::optional<ListState::Place>& place = absl::nullopt);
   // Exactly there: the same identity pushed at another place is not found.
   bool Has(absl::string_view key, uint64_t order, const IdBytes& digest);
   // Calls `done` when all that was written until now is durable; at once if it is.
@@ -80,6 +82,10 @@ class Backlog {
   absl::optional<size_t> Load(absl::string_view key, std::vector<Message>& messages,
                               std::vector<Damaged>& damaged);
   // Entries from `from` on, until the visitor returns false. Returns whether the end was reached.
+  bool Scan(absl::string_view key, uint64_t from,
+            absl::FunctionRef<bool(uint64_t order, const IdBytes& digest, absl::string_view encoded,
+                                   const ListState::Place& place)>
+                visit);
   bool Scan(
       absl::string_view key, uint64_t from,
       absl::FunctionRef<bool(uint64_t order, const IdBytes& digest, absl::string_view encoded)>
@@ -98,6 +104,10 @@ class Backlog {
   // Those of `key` from the batch `from` on (empty: the first), at most so many. `from` becomes
   // where to go on, empty at the end.
   std::vector<StoredBatch> Batches(absl::string_view key, std::string& from, size_t batches_max);
+  // Removes batches and attempts of endpoints without entries, left by a predecessor that ended
+  // between the removal of their last entry and theirs; not of those that are in_use(). True: there
+  // are no more; else to be called again, with `after` as it was left (first: empty).
+  bool RemoveOrphans(absl::FunctionRef<bool(absl::string_view key)> in_use, std::string& after);
   // The members of one; none when there is no such batch. No value: the state has failed.
   absl::optional<std::vector<BatchMember>> Members(absl::string_view key, const IdBytes& batch);
 
@@ -113,7 +123,9 @@ class Backlog {
 
  private:
   using Write = absl::AnyInvocable<bool()>;
-  bool RemoveNow(const std::string& key, const IdBytes& digest);
+  bool RemoveNow(absl::string_view key, const IdBytes& digest,
+                 const absl::optional<ListState::Place>& place);
+  void RemoveRecords(const std::string& key);
   void Do(Write write);
   void Fail(absl::Status why);
   void Account();

@@ -12,6 +12,7 @@
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/id.h"
+#include "core/stream/keyed_state.h"
 #include "delivery/backlog_room.h"
 #include "delivery/bisection.h"
 #include "delivery/message.h"
@@ -53,6 +54,7 @@ struct Message {
   uint64_t order_key = 0;                   // see EndpointOrder; 0: not known, or no order
   bool pending = false;                     // its end completes the record
   bool listed = false;                      // its end removes the entry
+  absl::optional<ListState::Place> place;   // of one that was read back
   std::unique_ptr<MessageContent> content;  // null: is read back from the backlog when it is needed
 };
 // `content` becomes the message's, which will be sent in this format.

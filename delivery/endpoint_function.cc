@@ -316,6 +316,7 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
   if (tag == kInheritedTimer) return EndInherited();
   if (tag == kRebuildTimer) return Rebuild();
   if (tag == kBoundsTimer) return KeepBounds();
+  if (tag == kOrphanTimer) return RemoveOrphans();
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return;
   if (tag == kBatchTimer && !state->open.messages.empty()) {

@@ -62,7 +62,7 @@ struct MovedFlight;
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
 // endpoint_sending.cc, endpoint_way_out.cc, endpoint_ordering.cc, endpoint_gate.cc,
 // endpoint_settling.cc, endpoint_splitting.cc, endpoint_parking.cc, endpoint_bounds.cc,
-// endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
+// endpoint_orphans.cc, endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -293,11 +293,13 @@ class EndpointFunction final : public KeyedProcessFunction,
   void ResolveAll(EndpointState& state);
   void Rebuild();
   bool RestoreBatches(EndpointState& state, std::string& from, size_t batches_max);
+  void RemoveOrphans();
   // Whether the backlog is there as a whole, and this endpoint's batches in memory.
   bool IsRestored(const EndpointState& state) const;
   void ClearFlagWhenEmpty(EndpointState& state);
   void OnFlagged(const std::string& key);
-  void RemoveEntry(EndpointState& state, const IdBytes& digest);
+  void RemoveEntry(EndpointState& state, const IdBytes& digest,
+                   const absl::optional<ListState::Place>& place = absl::nullopt);
   void OnRemoved(const std::string& key, const IdBytes& digest);
   MonotonicTime FlightDeadline(const Flight& flight) const;
 
@@ -374,6 +376,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   std::deque<std::string> rebuild_;
   absl::flat_hash_set<std::string> rebuilding_;  // the same
   std::string rebuild_from_;
+  std::string orphans_after_;  // up to this endpoint they are removed
   bool sweeping_ = false;
   bool at_partition_end_ = false;
   bool caught_up_ = false;  // the partition's end was seen: no record comes again

@@ -308,7 +308,8 @@ void EndpointFunction::ReadInOrder(EndpointState& state, ReadyPicker& picker) {
   size_t found = 0;
   const bool at_end = backlog_->Scan(
       state.key, state.drain_from,
-      [&](uint64_t order, const IdBytes& digest, absl::string_view encoded) {
+      [&](uint64_t order, const IdBytes& digest, absl::string_view encoded,
+          const ListState::Place& place) {
         picker.PickBefore(order);
         if (picker.ended()) return false;
         state.drain_from = order;
@@ -341,6 +342,7 @@ void EndpointFunction::ReadInOrder(EndpointState& state, ReadyPicker& picker) {
         message.order_key = key;
         message.arrived = ctx_->clock().Now();
         message.listed = true;
+        message.place = place;
         message.content->room = room.Split(RoomOf(message));
         const size_t missing = RoomOf(message) - message.content->room.bytes();
         if (missing > 0) {

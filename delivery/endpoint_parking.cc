@@ -209,12 +209,15 @@ void EndpointFunction::OnFlagged(const std::string& key) {
 }
 
 // The entry stays claimed until its removal is made, so that it is not drained meanwhile.
-void EndpointFunction::RemoveEntry(EndpointState& state, const IdBytes& digest) {
-  if (backlog_->Remove(state.key, digest)) {
-    state.claimed.erase(digest);
-  } else {
-    state.claimed.insert(digest);
-  }
+void EndpointFunction::RemoveEntry(EndpointState& state, const IdBytes& digest,
+                                   const absl::optional<ListState::Place>& place) {
+  const auto claim = state.claimed.find(digest);
+  const bool claimed = claim != state.claimed.end();
+  // Without a claim it may have been removed already.
+  const bool removed =
+      claimed ? backlog_->Remove(state.key, digest, place) : backlog_->Remove(state.key, digest);
+  if (removed && claimed) state.claimed.erase(claim);
+  if (!removed && !claimed) state.claimed.insert(digest);
 }
 
 void EndpointFunction::OnRemoved(const std::string& key, const IdBytes& digest) {
@@ -351,7 +354,9 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
   const absl::optional<absl::flat_hash_set<IdBytes>> left_out = LeftOut(state);
   if (!left_out) return;
   const bool at_end = backlog_->Scan(
-      state.key, from, [&](uint64_t order, const IdBytes& digest, absl::string_view encoded) {
+      state.key, from,
+      [&](uint64_t order, const IdBytes& digest, absl::string_view encoded,
+          const ListState::Place& place) {
         if (state.claimed.contains(digest) || left_out->contains(digest)) {
           state.drain_from = order + 1;
           return ++stepped_over < kStepOverMax;
@@ -372,6 +377,7 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
         if (full) return false;
         message.arrived = ctx_->clock().Now();
         message.listed = true;
+        message.place = place;
         message.content->room = room.Split(RoomOf(message));
         const size_t missing = RoomOf(message) - message.content->room.bytes();
         if (missing > 0) {
@@ -623,6 +629,7 @@ void EndpointFunction::Rebuild() {
     ctx_->SetTimer(kFunctionKey, kRebuildTimer, ctx_->clock().Now());
   } else {
     SettleAllEarlyResults();
+    RemoveOrphans();
   }
 }
 

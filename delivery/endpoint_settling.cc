@@ -333,7 +333,7 @@ void EndpointFunction::EndAll(EndpointState& state, Batch& batch) {
     if (!message.listed) continue;
     listed = true;
     if (!message.pending) NoteEndedAhead(message.order, message.digest);
-    RemoveEntry(state, message.digest);
+    RemoveEntry(state, message.digest, message.place);
   }
   if (batch.recorded) backlog_->RemoveBatch(state.key, *batch.key);
   if (listed || batch.recorded) ClearFlagWhenEmpty(state);

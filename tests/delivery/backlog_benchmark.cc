@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -26,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
+#include "core/crypto/digest.h"
 #include "core/crypto/key_ring.h"
 #include "core/state/heap_store.h"
 #include "core/state/rocksdb_store.h"
@@ -59,10 +61,11 @@ double CpuSeconds(clockid_t clock) {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
+// As random as an id is.
 IdBytes Bytes(size_t number) {
+  const Sha256Digest digest = Sha256(absl::StrCat("id", number));
   IdBytes bytes{};
-  bytes[14] = static_cast<uint8_t>(number >> 8);
-  bytes[15] = static_cast<uint8_t>(number);
+  std::copy_n(digest.begin(), bytes.size(), bytes.begin());
   return bytes;
 }
 
