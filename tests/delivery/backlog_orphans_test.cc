@@ -58,7 +58,7 @@ class BacklogOrphansTest : public DeliveryFixture {
 TEST_F(BacklogOrphansTest, AreRemovedOnceTheBacklogIsRestored) {
   LeaveOrphans();
   NextLife();
-  EXPECT_EQ(metrics_.backlog_messages.value(), 0);
+  EXPECT_EQ(Backlogged(), 0);
   EXPECT_EQ(Written(kBatchesState, ChangelogKind::kClear), 1u);
   EXPECT_EQ(Written(kAttemptsState, ChangelogKind::kClear), 1u);
   Settle();

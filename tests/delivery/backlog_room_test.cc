@@ -99,15 +99,7 @@ class BacklogMemoryTest : public DeliveryFixture {
     Settle();
     program_->SetDraining(false);
   }
-  size_t Messages(size_t index) const {
-    const std::string& body = sink_->at(index).request.body;
-    size_t count = 0;
-    for (size_t at = body.find("\"event_id\""); at != std::string::npos;
-         at = body.find("\"event_id\"", at + 1)) {
-      ++count;
-    }
-    return count;
-  }
+  size_t Messages(size_t index) const { return EventIds(sink_->at(index)).size(); }
   // Answers all that comes until nothing more is sent for a while; how many messages that were.
   size_t AnswerAll(int status) {
     size_t messages = 0;

@@ -40,19 +40,7 @@ class BacklogTest : public DeliveryFixture {
     settings_.retry.cap = seconds(2);
   }
 
-  double Backlogged() const { return metrics_.backlog_messages.value(); }
   double Parked(ParkReason reason) { return metrics_.CountParked(reason).value(); }
-  // The event ids of a request's messages, in order.
-  static std::vector<std::string> EventIds(const FakeHttpSink::Sent& sent) {
-    std::vector<std::string> ids;
-    const std::string mark = "\"event_id\":\"";
-    const std::string& body = sent.request.body;
-    for (size_t at = body.find(mark); at != std::string::npos; at = body.find(mark, at)) {
-      at += mark.size();
-      ids.push_back(body.substr(at, body.find('"', at) - at));
-    }
-    return ids;
-  }
   // Sends the first messages, which fail and are parked.
   void ParkOneBatch(int64_t first, int64_t last, int status = 500) {
     Deliver(first, last);

@@ -208,6 +208,18 @@ class DeliveryFixture : public testing::Test {
   }
   // Writes are acknowledged, and what they make possible is done.
   void Settle() { ctx().AcknowledgeWrites(); }
+  double Backlogged() const { return metrics_.backlog_messages.value(); }
+  // The event ids of a request's messages, in order.
+  static std::vector<std::string> EventIds(const FakeHttpSink::Sent& sent) {
+    std::vector<std::string> ids;
+    const std::string mark = "\"event_id\":\"";
+    const std::string& body = sent.request.body;
+    for (size_t at = body.find(mark); at != std::string::npos; at = body.find(mark, at)) {
+      at += mark.size();
+      ids.push_back(body.substr(at, body.find('"', at) - at));
+    }
+    return ids;
+  }
   dlq::DeadLetterRecord Letter(size_t index) {
     return *dlq::DecodeDeadLetter(ctx().emitted().at(index).record.value);
   }

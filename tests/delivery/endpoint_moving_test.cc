@@ -77,17 +77,6 @@ class EndpointMovingTest : public DeliveryFixture {
   void Arrive(int64_t number, const ParkedHeader& header) {
     Arrive(number, EncodeParkedHeader(header));
   }
-  double Backlogged() const { return metrics_.backlog_messages.value(); }
-  static std::vector<std::string> EventIds(const FakeHttpSink::Sent& sent) {
-    std::vector<std::string> ids;
-    const std::string mark = "\"event_id\":\"";
-    const std::string& body = sent.request.body;
-    for (size_t at = body.find(mark); at != std::string::npos; at = body.find(mark, at)) {
-      at += mark.size();
-      ids.push_back(body.substr(at, body.find('"', at) - at));
-    }
-    return ids;
-  }
 };
 
 TEST_F(EndpointMovingTest, AMovedBatchKeepsItsMembersItsIdItsAttemptsAndItsTime) {
