@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -148,17 +147,6 @@ absl::optional<uint64_t> EndpointOrder::TakeFreed() {
     passed_.erase(passed);
   }
   return first;
-}
-
-void FailWhatFollows(const std::vector<Message>& messages, std::vector<bool>& failed) {
-  absl::flat_hash_set<uint64_t> stopped;
-  for (size_t i = 0; i < messages.size(); ++i) {
-    if (failed[i]) {
-      stopped.insert(messages[i].order_key);
-    } else if (stopped.contains(messages[i].order_key)) {
-      failed[i] = true;
-    }
-  }
 }
 
 }  // namespace postrider::delivery

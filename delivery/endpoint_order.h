@@ -88,8 +88,4 @@ class EndpointOrder {
   size_t cost_ = 0;
 };
 
-// What of a batch of an endpoint with order counts as failed when its receiver has named some
-// (`failed`, one for each message): those, and each later one of the same key.
-void FailWhatFollows(const std::vector<Message>& messages, std::vector<bool>& failed);
-
 }  // namespace postrider::delivery

@@ -151,13 +151,5 @@ TEST(EndpointOrderTest, KnowsABatchesKeysOnceEachAndItsFirstPlace) {
   EXPECT_EQ(batch.first_order, 2u);
 }
 
-TEST(EndpointOrderTest, WhatFollowsAFailedMessageOfItsKeyFailsToo) {
-  std::vector<Message> messages;
-  for (const uint64_t key : {5, 6, 5, 6, 7}) messages.push_back(MessageOf(messages.size(), key));
-  std::vector<bool> failed = {false, true, false, false, false};
-  FailWhatFollows(messages, failed);
-  EXPECT_THAT(failed, ElementsAre(false, true, false, true, false));
-}
-
 }  // namespace
 }  // namespace postrider::delivery

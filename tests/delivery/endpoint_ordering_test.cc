@@ -422,6 +422,56 @@ TEST_F(OrderingTest, AStopSendsWhatStandsBeforeTheBacklogOnly) {
   EXPECT_EQ(function_->in_flight(), 0u);
 }
 
+TEST_F(OrderingTest, OnlyWhatComesBeforeTheFirstFailedOneOfItsKeyIsAcknowledged) {
+  settings_.order.kind = OrderKind::kKey;
+  settings_.mode = EndpointMode::kBatch;
+  settings_.batch.events_max = 5;
+  settings_.partial_ack = true;
+  Begin();
+  for (const auto& [n, tenant] : std::vector<std::pair<int64_t, std::string>>{
+           {1, "t1"}, {2, "t2"}, {3, "t1"}, {4, "t2"}, {5, "t1"}}) {
+    Deliver(Of(n, tenant));
+  }
+  SendAll();
+  HttpResult result;
+  result.status = 200;
+  result.body_excerpt = "{\"failed\":[2]}";
+  sink_->Answer(0, std::move(result));
+  Settle();
+  Deliver(Of(6, "t2"));
+  Deliver(Of(7, "t1"));
+  Advance(seconds(2));
+  Advance(seconds(2));
+  ASSERT_EQ(sink_->size(), 3u);
+  EXPECT_THAT(EventsSentFrom(1), testing::UnorderedElementsAre("3", "5", "6"));
+  sink_->AnswerStatus(1, 200);
+  sink_->AnswerStatus(2, 200);
+  Advance(seconds(2));
+  EXPECT_THAT(TakeAll(), IsEmpty());
+  EXPECT_THAT(EventsSentFrom(3), ElementsAre("7"));
+}
+
+TEST_F(OrderingTest, ARefusedBatchIsSentInPiecesFromTheLeft) {
+  settings_.mode = EndpointMode::kBatch;
+  settings_.batch.events_max = 4;
+  Begin();
+  Deliver(1, 8);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 1u);
+  sink_->AnswerStatus(0, 400);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 2u);
+  EXPECT_THAT(Events(sink_->at(1)), ElementsAre("1", "2"));
+  sink_->AnswerStatus(1, 400);
+  SendAll();
+  EXPECT_THAT(EventsSentFrom(2), ElementsAre("1"));
+  sink_->AnswerStatus(2, 400);  // the one at fault: a dead letter, for whose end the others wait
+  SendAll();
+  ASSERT_EQ(sink_->size(), 3u);
+  ctx().AcknowledgeAll();
+  EXPECT_THAT(TakeAll(), ElementsAre("2", "3", "4", "5", "6", "7", "8"));
+}
+
 TEST_F(OrderingTest, RoomThatIsRefusedReordersNothing) {
   Begin();
   Deliver(1, 1);

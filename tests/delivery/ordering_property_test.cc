@@ -46,6 +46,7 @@ class OrderingPropertyTest : public DeliveryFixture {
     settings_.retry.attempts = 1 + static_cast<int>(Below(4));
     settings_.retry.horizon = seconds(1 + Below(60));
     settings_.retry.first_delay = milliseconds(1 + Below(3'000));
+    settings_.partial_ack = Chance(3);
     settings_.window_max = 1 + static_cast<int>(Below(8));
     options_.endpoint_share_bytes = Chance(2) ? 1'000 : 1 << 20;
     options_.waiting_bytes_max = Chance(4) ? 1 : 32 << 20;
@@ -199,10 +200,22 @@ class OrderingPropertyTest : public DeliveryFixture {
     Look();
     if (!arrived_requests_.contains(at)) return sink_->Fail(at, HttpFailure::kConnect);
     if (well) return sink_->AnswerStatus(at, 200);
-    switch (Below(3)) {
+    switch (Below(6)) {
       case 0:
-        return sink_->AnswerStatus(at, 500);
+        return sink_->AnswerStatus(at, 400);
       case 1:
+        return sink_->AnswerStatus(at, 413);
+      case 2: {
+        // Some of it has failed, as far as the endpoint asks.
+        HttpResult result;
+        result.status = 200;
+        const size_t messages = MessagesOf(sink_->at(at)).size();
+        result.body_excerpt = absl::StrCat("{\"failed\":[", Below(messages), "]}");
+        return sink_->Answer(at, std::move(result));
+      }
+      case 3:
+        return sink_->AnswerStatus(at, 500);
+      case 4:
         return sink_->AnswerStatus(at, 503);
       default:
         return sink_->Fail(at, HttpFailure::kTimeout);
