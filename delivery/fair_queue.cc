@@ -33,15 +33,15 @@ void FairQueue::Join(Customer& customer) {
   line_.emplace(customer.place, &customer);
 }
 
-void FairQueue::Enqueue(subscriptions::CustomerId id, EndpointFunction* function, std::string key) {
-  Owner owner(function, std::move(key));
-  if (serving_ != nullptr && *serving_ == owner) {
+void FairQueue::Enqueue(subscriptions::CustomerId id, EndpointFunction* function,
+                        absl::string_view key) {
+  if (serving_ != nullptr && serving_->first == function && serving_->second == key) {
     again_ = true;
     return;
   }
   if (customers_.size() > 2 * with_work_ + kIdleKept) ForgetIdle();
   Customer& customer = Of(id);
-  Insert(customer, std::move(owner));
+  Insert(customer, Owner(function, key));
   Join(customer);
 }
 

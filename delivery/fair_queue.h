@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
 #include "subscriptions/registry/ids.h"
 
 namespace postrider::delivery {
@@ -35,7 +36,8 @@ class FairQueue {
 
   explicit FairQueue(size_t slots) : slots_(slots) {}
 
-  void Enqueue(subscriptions::CustomerId customer, EndpointFunction* function, std::string key);
+  void Enqueue(subscriptions::CustomerId customer, EndpointFunction* function,
+               absl::string_view key);
   // Gives the next one its turn. `serve` returns the bytes that it sent; it may enqueue.
   // Returns what is charged; 0: nobody stands in line.
   uint64_t Serve(

@@ -54,7 +54,7 @@ class NamedLines {
   static void Pop(std::deque<Place>& line, FairQueue& to) {
     Place place = std::move(line.front());
     line.pop_front();
-    to.Enqueue(place.customer, place.function, std::move(place.key));
+    to.Enqueue(place.customer, place.function, place.key);
   }
 
   absl::flat_hash_map<std::string, std::deque<Place>> lines_;
