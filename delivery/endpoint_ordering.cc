@@ -12,16 +12,14 @@
 #include "core/base/log.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_function.h"
+#include "delivery/entry_reader.h"
 
 namespace postrider::delivery {
 namespace {
 
 // Gathered messages that one turn steps over on its way to those that may go.
 constexpr size_t kLookAheadMax = 2'000;
-// The same of entries of the backlog.
-constexpr size_t kStepOverMax = 5'000;
-constexpr size_t kStepOverCost = 100;  // of each: some 2 us
-constexpr size_t kDamagedMax = 64;
+constexpr size_t kStepOverCost = 100;  // of each entry of the backlog: some 2 us
 // Messages of batches whose keys one turn reads.
 constexpr size_t kLearnMax = 1'000;
 // In `ready` the cuts between batches mean nothing: what is sent is picked anew.
@@ -299,66 +297,38 @@ Batch EndpointFunction::Compose(EndpointState& state) {
 // Goes on reading the backlog, as far as the batch has place.
 void EndpointFunction::ReadInOrder(EndpointState& state, ReadyPicker& picker) {
   if (!HasRoomToDrain(state, picker.messages_max(), picker.bytes_max())) return;
-  BacklogRoom::Hold room = std::move(state.granted);
   const absl::optional<absl::flat_hash_set<IdBytes>> left_out = LeftOut(state);
   if (!left_out) return;
-  std::vector<Backlog::Damaged> damaged;
-  absl::Status fault;
-  size_t stepped_over = 0;
-  size_t found = 0;
-  const bool at_end = backlog_->Scan(
-      state.key, state.drain_from,
-      [&](uint64_t order, const IdBytes& digest, absl::string_view encoded,
-          const ListState::Place& place) {
-        picker.PickBefore(order);
-        if (picker.ended()) return false;
-        state.drain_from = order;
-        if (order >= next_read_) return false;
-        if (state.claimed.contains(digest) || left_out->contains(digest)) {
-          state.drain_from = order + 1;
-          return ++stepped_over < kStepOverMax;
-        }
-        absl::StatusOr<std::unique_ptr<MessageContent>> content = MakeMessageContent(encoded);
-        if (absl::IsUnimplemented(content.status())) {
-          fault = content.status();
-          return false;
-        }
-        if (!content.ok()) {
-          damaged.push_back(Backlog::Damaged{order, digest, std::string(encoded)});
-          state.drain_from = order + 1;
-          return damaged.size() < kDamagedMax;
-        }
-        const uint64_t key = state.order->KeyOf(**content);
-        if (state.order->IsBlocked(key)) {
-          state.order->Pass(key, order);
-          state.drain_from = order + 1;
-          return ++stepped_over < kStepOverMax;
-        }
-        Message message = MakeMessage(*std::move(content), order, digest, state.format);
-        if (!picker.Fits(message) || (found > 0 && RoomOf(message) > room.bytes())) {
-          picker.End();
-          return false;
-        }
-        message.order_key = key;
-        message.arrived = ctx_->clock().Now();
-        message.listed = true;
-        message.place = place;
-        message.content->room = room.Split(RoomOf(message));
-        const size_t missing = RoomOf(message) - message.content->room.bytes();
-        if (missing > 0) {
-          message.content->room.Merge(program_.backlog_room().TakeAnyway(state.room, missing));
-        }
-        state.claimed.insert(digest);
-        static_cast<void>(picker.Add(std::move(message)));
-        ++found;
-        state.drain_from = order + 1;
-        return !picker.ended();
-      });
-  if (!fault.ok()) ctx_->Fail(std::move(fault));
-  for (Backlog::Damaged& entry : damaged) RejectEntry(state, std::move(entry));
+  EntryReader reader(state, *left_out, program_.backlog_room(), std::move(state.granted),
+                     ctx_->clock().Now());
+  const auto read = [&](uint64_t order, const IdBytes& digest, absl::string_view encoded,
+                        const ListState::Place& place) {
+    picker.PickBefore(order);
+    if (picker.ended()) return false;
+    state.drain_from = order;
+    if (order >= next_read_) return false;
+    absl::optional<Message> message = reader.Read(order, digest, encoded, place);
+    if (!message) return reader.goes_on();
+    message->order_key = state.order->KeyOf(*message->content);
+    if (state.order->IsBlocked(message->order_key)) {
+      state.order->Pass(message->order_key, order);
+      reader.StepOver(order);
+      return reader.goes_on();
+    }
+    if (!picker.Fits(*message) || !reader.HasRoom(*message)) {
+      picker.End();
+      return false;
+    }
+    reader.Take(*message);
+    static_cast<void>(picker.Add(*std::move(message)));
+    return !picker.ended();
+  };
+  const bool at_end = backlog_->Scan(state.key, state.drain_from, read);
+  if (!reader.fault().ok()) ctx_->Fail(reader.fault());
+  for (Backlog::Damaged& entry : reader.damaged()) RejectEntry(state, std::move(entry));
   if (at_end) state.drained_dry = true;
-  state.order->AddCost(stepped_over * kStepOverCost);
-  program_.metrics().drained.Add(static_cast<double>(found));
+  state.order->AddCost(reader.stepped_over() * kStepOverCost);
+  program_.metrics().drained.Add(static_cast<double>(reader.taken()));
 }
 
 // Gathered messages that are parked and not in memory are read with the other entries.

@@ -12,6 +12,7 @@
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_function.h"
 #include "delivery/endpoint_timers.h"
+#include "delivery/entry_reader.h"
 
 namespace postrider::delivery {
 namespace {
@@ -19,9 +20,6 @@ namespace {
 // What is read back at once for a streaming endpoint.
 constexpr size_t kDrainMessages = 64;
 constexpr size_t kDrainBytes = 256 << 10;
-constexpr size_t kDamagedMax = 64;
-// Claimed entries that one turn steps over on its way to those that are not.
-constexpr size_t kStepOverMax = 5'000;
 // An answer may come in so long after its deadline.
 constexpr std::chrono::seconds kAnswerMargin{1};
 // Endpoints and batches of a restored backlog that one turn looks at.
@@ -340,57 +338,32 @@ absl::optional<absl::flat_hash_set<IdBytes>> EndpointFunction::LeftOut(const End
 void EndpointFunction::DrainBacklog(EndpointState& state) {
   const uint64_t from = state.drain_from;
   std::vector<Message> found;
-  std::vector<Backlog::Damaged> damaged;
-  absl::Status fault;
   size_t bytes = 0;
-  size_t stepped_over = 0;
   bool full = false;
   const size_t messages_max =
       state.streaming ? kDrainMessages : static_cast<size_t>(state.events_max);
   const size_t bytes_max = state.streaming ? kDrainBytes : static_cast<size_t>(state.bytes_max);
 
   if (!HasRoomToDrain(state, messages_max, bytes_max)) return;
-  BacklogRoom::Hold room = std::move(state.granted);
   const absl::optional<absl::flat_hash_set<IdBytes>> left_out = LeftOut(state);
   if (!left_out) return;
-  const bool at_end = backlog_->Scan(
-      state.key, from,
-      [&](uint64_t order, const IdBytes& digest, absl::string_view encoded,
-          const ListState::Place& place) {
-        if (state.claimed.contains(digest) || left_out->contains(digest)) {
-          state.drain_from = order + 1;
-          return ++stepped_over < kStepOverMax;
-        }
-        absl::StatusOr<std::unique_ptr<MessageContent>> content = MakeMessageContent(encoded);
-        if (absl::IsUnimplemented(content.status())) {
-          fault = content.status();
-          return false;
-        }
-        if (!content.ok()) {
-          damaged.push_back(Backlog::Damaged{order, digest, std::string(encoded)});
-          state.drain_from = order + 1;
-          return damaged.size() < kDamagedMax;
-        }
-        Message message = MakeMessage(*std::move(content), order, digest, state.format);
-        full = !found.empty() &&
-               (bytes + message.body_bytes > bytes_max || RoomOf(message) > room.bytes());
-        if (full) return false;
-        message.arrived = ctx_->clock().Now();
-        message.listed = true;
-        message.place = place;
-        message.content->room = room.Split(RoomOf(message));
-        const size_t missing = RoomOf(message) - message.content->room.bytes();
-        if (missing > 0) {
-          message.content->room.Merge(program_.backlog_room().TakeAnyway(state.room, missing));
-        }
-        bytes += message.body_bytes;
-        found.push_back(std::move(message));
-        state.drain_from = order + 1;
-        full = found.size() >= messages_max || bytes >= bytes_max;
-        return !full;
-      });
-  if (!fault.ok()) return ctx_->Fail(std::move(fault));
-  for (Backlog::Damaged& entry : damaged) RejectEntry(state, std::move(entry));
+  EntryReader reader(state, *left_out, program_.backlog_room(), std::move(state.granted),
+                     ctx_->clock().Now());
+  const auto read = [&](uint64_t order, const IdBytes& digest, absl::string_view encoded,
+                        const ListState::Place& place) {
+    absl::optional<Message> message = reader.Read(order, digest, encoded, place);
+    if (!message) return reader.goes_on();
+    full = !reader.HasRoom(*message) || (!found.empty() && bytes + message->body_bytes > bytes_max);
+    if (full) return false;
+    reader.Take(*message);
+    bytes += message->body_bytes;
+    found.push_back(*std::move(message));
+    full = found.size() >= messages_max || bytes >= bytes_max;
+    return !full;
+  };
+  const bool at_end = backlog_->Scan(state.key, from, read);
+  if (!reader.fault().ok()) return ctx_->Fail(reader.fault());
+  for (Backlog::Damaged& entry : reader.damaged()) RejectEntry(state, std::move(entry));
   if (found.empty()) {
     // Once from the very beginning: what is there is claimed, or it is not there.
     if (at_end) {
@@ -400,7 +373,6 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
     return;
   }
   program_.metrics().drained.Add(static_cast<double>(found.size()));
-  for (const Message& message : found) state.claimed.insert(message.digest);
   const bool may_wait = !state.streaming && !full && !flushing_ &&
                         Age(ctx_->clock().Wall(), found.front().dispatch_time) < state.wait_max;
   if (state.streaming || may_wait) {
