@@ -24,7 +24,7 @@ def rest(stage):
 
 def run(stage):
     rate = stage.args.rate or 2000
-    stage.plan(rate, topics=50, tenants=5000, tenant_skew=0, subscriptions=20000, fan_out=3)
+    stage.plan(rate, topics=50, tenants=5000, tenant_skew=0, subscriptions=15000, fan_out=3)
     stage.run_tool("topics", "--plan", stage.path("plan.json"), "--brokers", stage.brokers)
     stage.start("api").wait_ready()
     stage.start_roles(["matcher", "worker", "indexer"])
