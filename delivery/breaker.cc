@@ -67,10 +67,10 @@ void Breaker::Forget() {
   slots_ = {};
 }
 
-void Breaker::Open(MonotonicTime now, Random& random) {
+void Breaker::Open(MonotonicTime now, Duration rest_max, Random& random) {
   Duration bound = options_->first_rest;
-  for (int i = 0; i < opened_ && bound < options_->rest_max; ++i) bound *= 2;
-  bound = std::min(bound, options_->rest_max);
+  for (int i = 0; i < opened_ && bound < rest_max; ++i) bound *= 2;
+  bound = std::min(bound, rest_max);
   opened_ = std::min(opened_ + 1, kOpenedMax);
   const auto jitter = Duration(
       static_cast<Duration::rep>(static_cast<double>(bound.count()) / 2 * random.Fraction()));
@@ -97,12 +97,18 @@ bool Breaker::OnFailure(MonotonicTime now, bool probe, Random& random) {
     Count(SlotOf(now).failed);
     if (!Tripped(now)) return false;
     if (closed_at_ && now - *closed_at_ >= options_->span) opened_ = 0;
-    Open(now, random);
+    Open(now, options_->rest_max, random);
     return true;
   }
   if (!probe) return false;
   ++failures_in_a_row_;
-  Open(now, random);
+  Open(now, options_->rest_max, random);
+  return true;
+}
+
+bool Breaker::OnOutage(MonotonicTime now, bool probe, Random& random) {
+  if (!probe || state_ != State::kProbing) return false;
+  Open(now, options_->outage_rest_max, random);
   return true;
 }
 

@@ -21,6 +21,9 @@ struct BreakerOptions {
   // evenly from the upper half of its bound.
   Duration first_rest = std::chrono::seconds(1);
   Duration rest_max = std::chrono::seconds(60);
+  // While nobody can be reached from here: as long as a host that was tried counts in that
+  // (OwnOutage::kSpan), so that the end of it is seen.
+  Duration outage_rest_max = std::chrono::seconds(10);
 };
 
 // Whether an endpoint may be sent to (RULES 3, "Breaker").
@@ -34,8 +37,8 @@ struct BreakerOptions {
 //
 // It opens for longer each time when it was closed for less than `span` in between. Outcomes that
 // say nothing (429, 400, our own outage) count for nothing; a probe that ends so leaves it open,
-// and the next one may follow at once. What was begun before it opened and ends later says nothing
-// either.
+// and the next one may follow at once, in our own outage after a rest. What was begun before it
+// opened and ends later says nothing either.
 //
 // Threads: owned by one.
 class Breaker {
@@ -56,6 +59,8 @@ class Breaker {
   bool OnSuccess(MonotonicTime now, bool probe);
   bool OnFailure(MonotonicTime now, bool probe, Random& random);
   bool OnNeutral(MonotonicTime now, bool probe);
+  // Our own outage.
+  bool OnOutage(MonotonicTime now, bool probe, Random& random);
 
   // A predecessor left it open until then, for the `opened`th time.
   void Restore(MonotonicTime open_until, int opened);
@@ -78,7 +83,7 @@ class Breaker {
   int32_t NumberOf(MonotonicTime now) const;
   Slot& SlotOf(MonotonicTime now);
   bool Tripped(MonotonicTime now) const;
-  void Open(MonotonicTime now, Random& random);
+  void Open(MonotonicTime now, Duration rest_max, Random& random);
   void Forget();
 
   const BreakerOptions* options_;

@@ -151,7 +151,8 @@ bool EndpointFunction::NoteReach(EndpointState& state, const Flight& flight,
   program_.own_outage().OnUnreached(name, now);
   if (program_.own_outage().active(now)) {
     program_.metrics().own_outage_failures.Increment();
-    program_.Wake(hosts.OnUnknown(flight.host, now, flight.host_probe), Reached::kNo);
+    program_.Wake(hosts.OnOutage(flight.host, now, flight.host_probe, program_.random()),
+                  Reached::kNo);
     return true;
   }
   state.unreached = true;

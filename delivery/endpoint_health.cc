@@ -240,6 +240,9 @@ EndpointHealth::Judgement EndpointHealth::OnOutcome(const Outcome& outcome, bool
     case BreakerEffect::kNeutral:
       breaker_.OnNeutral(now, probe);
       break;
+    case BreakerEffect::kOutage:
+      breaker_.OnOutage(now, probe, random);
+      break;
     case BreakerEffect::kFailure: {
       if (!failing_since_) failing_since_ = now;
       judgement.opened = breaker_.OnFailure(now, probe, random);

@@ -57,7 +57,9 @@ void AppendFields(const FlightResult& result, ByteWriter& out) {
   out.U8(static_cast<uint8_t>(outcome.verdict));
   out.U8(static_cast<uint8_t>(outcome.charge));
   out.U8(static_cast<uint8_t>(outcome.window));
-  out.U8(static_cast<uint8_t>(outcome.breaker));
+  // An outage of ours is not the reader's, and older ones know nothing of it.
+  const bool outage = outcome.breaker == BreakerEffect::kOutage;
+  out.U8(static_cast<uint8_t>(outage ? BreakerEffect::kNeutral : outcome.breaker));
   out.U8(static_cast<uint8_t>(outcome.give_up));
   out.Varint(static_cast<uint64_t>(outcome.status));
   if (outcome.hold) {

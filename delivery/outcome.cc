@@ -237,7 +237,7 @@ Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
       break;
     case HttpFailure::kProxy:
       // Our own outage.
-      outcome = Make(OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
+      outcome = Make(OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
                      WindowEffect::kHold);
       break;
     case HttpFailure::kBadRequest:
@@ -250,7 +250,7 @@ Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
   }
   if (context.own_outage && !result.request_sent && IsNetworkFailure(result.failure)) {
     outcome.charge = Charge::kFree;
-    outcome.breaker = BreakerEffect::kNeutral;
+    outcome.breaker = BreakerEffect::kOutage;
     outcome.window = WindowEffect::kHold;
   }
   outcome.status = result.status;

@@ -47,7 +47,12 @@ enum class Verdict : uint8_t {
 };
 enum class Charge : uint8_t { kCharged, kFree };  // does it use up one of the message's attempts
 enum class WindowEffect : uint8_t { kGrow, kHold, kHalve, kOne };
-enum class BreakerEffect : uint8_t { kSuccess, kNeutral, kFailure };
+enum class BreakerEffect : uint8_t {
+  kSuccess,
+  kNeutral,
+  kFailure,
+  kOutage,  // our own: neutral, but a probe is not followed by another at once
+};
 // Why an endpoint is disabled without a person's doing. Written in durable state: add at the end.
 enum class DisableReason : uint8_t {
   kNone,

@@ -49,6 +49,14 @@ UnreachedHosts::Woken UnreachedHosts::OnUnreached(absl::string_view host, Monoto
   return Take(found->second);
 }
 
+UnreachedHosts::Woken UnreachedHosts::OnOutage(absl::string_view host, MonotonicTime now,
+                                               bool probe, Random& random) {
+  const auto found = hosts_.find(host);
+  if (!probe || found == hosts_.end()) return {};
+  found->second.breaker.OnOutage(now, probe, random);
+  return Take(found->second);
+}
+
 UnreachedHosts::Woken UnreachedHosts::OnUnknown(absl::string_view host, MonotonicTime now,
                                                 bool probe) {
   const auto found = hosts_.find(host);

@@ -42,6 +42,8 @@ class UnreachedHosts {
   using Woken = std::vector<Waiter>;
   Woken OnReached(absl::string_view host);
   Woken OnUnreached(absl::string_view host, MonotonicTime now, bool probe, Random& random);
+  // Neither, but our own outage.
+  Woken OnOutage(absl::string_view host, MonotonicTime now, bool probe, Random& random);
   // It was aborted, or its end will not be told.
   Woken OnUnknown(absl::string_view host, MonotonicTime now, bool probe);
   void Forget(const EndpointFunction* function);

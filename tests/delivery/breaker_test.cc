@@ -159,6 +159,22 @@ TEST_F(BreakerTest, AProbeThatSaysNothingIsFollowedByAnotherOne) {
   EXPECT_FALSE(breaker_.OnNeutral(now_, false)) << "of another request";
 }
 
+// Else what can reach nobody would try without a pause.
+TEST_F(BreakerTest, RestsAfterAProbeInOurOwnOutageButNotForLong) {
+  OpenAndRest();
+  for (int i = 0; i < 20; ++i) {
+    breaker_.OnStart();
+    EXPECT_FALSE(breaker_.OnOutage(now_, false, random_)) << "of another request";
+    EXPECT_TRUE(breaker_.OnOutage(now_, true, random_));
+    EXPECT_EQ(breaker_.state(), Breaker::State::kOpen);
+    const Duration rest = breaker_.open_until() - now_;
+    EXPECT_GE(rest, i == 0 ? milliseconds(1'000) : milliseconds(2'000)) << i;
+    EXPECT_LE(rest, seconds(10)) << i;
+    now_ = breaker_.open_until();
+  }
+  EXPECT_EQ(breaker_.failures_in_a_row(), 10);
+}
+
 TEST_F(BreakerTest, OpensForLongerWhenItOpensAgainSoon) {
   OpenAndRest();
   breaker_.OnStart();

@@ -517,5 +517,23 @@ TEST_F(UnreachedTest, OurOwnOutageIsChargedToNobody) {
   EXPECT_EQ(metrics_.delivered.value(), 4);
 }
 
+TEST_F(UnreachedTest, ProbesWithRestsInOurOwnOutage) {
+  BeginMany();
+  SendAll();
+  FailAll(HttpFailure::kConnect);
+  const size_t before = sink_->size();
+  for (int i = 0; i < 200; ++i) {
+    for (int host = 0; host < 40; ++host) {
+      program_->own_outage().OnUnreached(absl::StrCat("host", host, ".example"),
+                                         ctx().clock().Now());
+    }
+    FailAll(HttpFailure::kConnect);
+    Step(milliseconds(100));
+  }
+  const size_t probes = sink_->size() - before;
+  EXPECT_GE(probes, 2u) << "at least one in ten seconds";
+  EXPECT_LE(probes, 10u) << "of the one host, in twenty seconds";
+}
+
 }  // namespace
 }  // namespace postrider::delivery

@@ -144,7 +144,7 @@ TEST(OutcomeTest, EveryFailureHasItsRow) {
   timeout.window = WindowEffect::kOne;
   ExpectRow(OfFailure(HttpFailure::kTimeout), timeout, "timeout");
   ExpectRow(OfFailure(HttpFailure::kProxy),
-            {OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
+            {OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
              WindowEffect::kHold},
             "proxy");
   ExpectRow(OfFailure(HttpFailure::kAborted),
@@ -184,7 +184,7 @@ TEST(OutcomeTest, OurOwnOutageChargesNobody) {
     result.failure = failure;
     Outcome outcome = Classify(result, context);
     EXPECT_EQ(outcome.charge, ours ? Charge::kFree : Charge::kCharged) << i;
-    EXPECT_EQ(outcome.breaker, ours ? BreakerEffect::kNeutral : BreakerEffect::kFailure) << i;
+    EXPECT_EQ(outcome.breaker, ours ? BreakerEffect::kOutage : BreakerEffect::kFailure) << i;
     if (ours) {
       EXPECT_EQ(outcome.window, WindowEffect::kHold) << i;
     }

@@ -73,6 +73,16 @@ TEST_F(UnreachedHostsTest, AProbeWithoutAnEndIsFollowedByAnother) {
   EXPECT_EQ(hosts_.MayStartAt("a:80"), now_);
 }
 
+TEST_F(UnreachedHostsTest, RestsAfterAProbeInOurOwnOutage) {
+  Miss(10);
+  now_ = *hosts_.MayStartAt("a:80");
+  hosts_.OnStart("a:80");
+  hosts_.Await("a:80", {nullptr, "one"});
+  EXPECT_THAT(hosts_.OnOutage("a:80", now_, true, random_), ElementsAre(Pair(nullptr, "one")));
+  EXPECT_GT(hosts_.MayStartAt("a:80"), now_);
+  EXPECT_THAT(hosts_.OnOutage("b:80", now_, true, random_), IsEmpty()) << "a host without entry";
+}
+
 TEST_F(UnreachedHostsTest, ForgetsWhoIsGone) {
   Miss(10);
   hosts_.Await("a:80", {nullptr, "one"});
