@@ -8,6 +8,7 @@
 #include "core/json/reader.h"
 #include "core/json/time_text.h"
 #include "subscriptions/registry/event_type.h"
+#include "subscriptions/registry/own_events.h"
 #include "subscriptions/registry/repository.h"
 
 namespace postrider::api {
@@ -40,6 +41,9 @@ void Put(CallPtr call) {
   if (body.refusal) return call->Answer(*body.refusal);
   // Nothing is registered under such a name, but this is how one learns which names are good.
   FieldFaults faults = subscriptions::ValidateEventType(call->request.params[0], "");
+  if (subscriptions::IsOperationalEventType(call->request.params[0])) {
+    faults.push_back({"", "is a type of Postrider's own events, which need not be registered"});
+  }
   std::string description;
   FieldReader fields(&body.object, "", faults);
   if (fields.String("description", &description) && description.size() > kDescriptionBytesMax) {

@@ -19,6 +19,7 @@
 #include "core/stream/key_groups.h"
 #include "subscriptions/registry/customer.h"
 #include "subscriptions/registry/event_type.h"
+#include "subscriptions/registry/own_events.h"
 
 namespace postrider::api {
 namespace {
@@ -102,6 +103,9 @@ class EventReader {
     for (auto& fault : member.name == "type" ? subscriptions::ValidateEventType(*out, pointer)
                                              : subscriptions::ValidateTenant(*out, pointer)) {
       faults_->push_back(fault);
+    }
+    if (member.name == "tenant" && subscriptions::IsReservedTenant(*out)) {
+      Fault(member.name, "is a tenant of Postrider's own");
     }
   }
   void Time(const RawMember& member) {

@@ -7,6 +7,7 @@
 #include "api/internal/listing.h"
 #include "api/internal/resources.h"
 #include "core/json/time_text.h"
+#include "subscriptions/registry/own_events.h"
 #include "subscriptions/registry/repository.h"
 
 namespace postrider::api {
@@ -47,6 +48,9 @@ void Create(CallPtr call) {
   fields.Required("tenants");
   if (fields.StringList("tenants", &tenants)) {
     for (auto& fault : subscriptions::ValidateTenants(tenants, "/tenants")) {
+      faults.push_back(fault);
+    }
+    for (auto& fault : subscriptions::RefuseReservedTenants(tenants, "/tenants")) {
       faults.push_back(fault);
     }
   }

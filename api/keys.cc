@@ -11,6 +11,7 @@
 #include "api/internal/resources.h"
 #include "core/json/time_text.h"
 #include "subscriptions/registry/event_type.h"
+#include "subscriptions/registry/own_events.h"
 #include "subscriptions/registry/repository.h"
 
 namespace postrider::api {
@@ -48,6 +49,9 @@ void ReadTenants(FieldReader& fields, std::vector<std::string>* tenants, FieldFa
   if (!fields.StringList("tenants", tenants)) return;
   if (*tenants == std::vector<std::string>{"*"}) return;
   for (auto& fault : subscriptions::ValidateTenants(*tenants, "/tenants")) {
+    faults->push_back(fault);
+  }
+  for (auto& fault : subscriptions::RefuseReservedTenants(*tenants, "/tenants")) {
     faults->push_back(fault);
   }
   for (size_t i = 0; i < tenants->size(); ++i) {

@@ -126,8 +126,10 @@ struct GroupOptions {
   std::string group;
   // Topic names; or one pattern that begins with '^' (POSIX extended, on the whole name).
   std::vector<std::string> topics;
-  // Topics that a pattern must not match: names with one of these beginnings.
+  // Topics that a pattern must not match: names with one of these beginnings, but for those of
+  // `exempt_topics`.
   std::vector<std::string> excluded_prefixes;
+  std::vector<std::string> exempt_topics;
   AssignmentStrategy strategy = AssignmentStrategy::kRange;
   std::chrono::milliseconds session_timeout{6'000};
   std::chrono::milliseconds heartbeat_interval{200};

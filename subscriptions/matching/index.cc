@@ -87,7 +87,7 @@ std::shared_ptr<const MatchIndex> MatchIndex::Build(std::shared_ptr<const Snapsh
   return index;
 }
 
-MatchIndex::TypePatterns MatchIndex::PatternsOf(absl::string_view type) const {
+MatchIndex::TypePatterns MatchIndex::PatternsOf(absl::string_view type, EveryType every) const {
   TypePatterns patterns;
   const auto add = [&](absl::string_view pattern) {
     if (const auto number = snapshot_->FindString(pattern)) patterns.numbers_.push_back(*number);
@@ -97,7 +97,7 @@ MatchIndex::TypePatterns MatchIndex::PatternsOf(absl::string_view type) const {
   for (size_t dot = type.find('.'); dot != absl::string_view::npos; dot = type.find('.', dot + 1)) {
     add(absl::StrCat(type.substr(0, dot + 1), "*"));
   }
-  add("*");
+  if (every == EveryType::kFits) add("*");
   std::sort(patterns.numbers_.begin(), patterns.numbers_.end());
   patterns.numbers_.erase(std::unique(patterns.numbers_.begin(), patterns.numbers_.end()),
                           patterns.numbers_.end());

@@ -48,7 +48,9 @@ class MatchIndex {
     friend class MatchIndex;
     std::vector<StringId> numbers_;  // sorted
   };
-  TypePatterns PatternsOf(absl::string_view type) const;
+  // kLeftOut: "*" does not stand for this type.
+  enum class EveryType { kFits, kLeftOut };
+  TypePatterns PatternsOf(absl::string_view type, EveryType every = EveryType::kFits) const;
 
   // Whether an event of these patterns and tenant may match at all, whatever its department; cheap,
   // and right when it says no.

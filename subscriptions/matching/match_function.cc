@@ -9,6 +9,7 @@
 #include "core/base/log.h"
 #include "core/stream/key_groups.h"
 #include "subscriptions/matching/rejected_log.h"
+#include "subscriptions/registry/own_events.h"
 
 namespace postrider::subscriptions {
 namespace {
@@ -38,6 +39,7 @@ MatchFunction::~MatchFunction() {
 
 absl::Status MatchFunction::Open(TaskContext& ctx) {
   ctx_ = &ctx;
+  operational_ = ctx.partition().topic == program_.options().operational_topic;
   program_.open_.insert(this);
   return absl::OkStatus();
 }
@@ -125,7 +127,7 @@ void MatchFunction::MatchMeasured(const LogRecord& record) {
     Finish(record.offset, UnmatchedReason::kTombstone);
     return;
   }
-  JsonDecoder& decoder = program_.decoder();
+  JsonDecoder& decoder = operational_ ? program_.operational_decoder() : program_.decoder();
   if (const auto reason = decoder.Begin(record)) {
     Reject(record, *reason);
     return;
@@ -135,12 +137,15 @@ void MatchFunction::MatchMeasured(const LogRecord& record) {
     Finish(record.offset, UnmatchedReason::kNoTenant);
     return;
   }
-  const MatchIndex& index = *program_.index();
-  const absl::string_view type = decoder.TypeOf(record.topic);
-  if (patterns_of_snapshot_ != program_.snapshot_number()) {
-    patterns_ = index.PatternsOf(type);
-    patterns_of_snapshot_ = program_.snapshot_number();
+  // Nobody speaks to a customer in our name.
+  if (IsReservedTenant(event.tenant) != operational_) {
+    Finish(record.offset, UnmatchedReason::kReservedTenant);
+    return;
   }
+  const MatchIndex& index = *program_.index();
+  const absl::string_view type =
+      operational_ ? record.Header(kOperationalType) : decoder.TypeOf(record.topic);
+  FindPatterns(type);
   if (!index.MayMatch(patterns_, event.tenant)) {
     Finish(record.offset, UnmatchedReason::kNoSubscription);
     return;
@@ -150,6 +155,7 @@ void MatchFunction::MatchMeasured(const LogRecord& record) {
     return;
   }
   index.Find(patterns_, event.tenant, event.department, &matches_);
+  if (operational_) LeaveOutSubject(record);
   if (matches_.empty()) {
     Finish(record.offset, UnmatchedReason::kNoSubscription);
     return;
@@ -176,6 +182,25 @@ void MatchFunction::MatchMeasured(const LogRecord& record) {
 
   program_.metrics_.matched_events.Increment();
   BeginEmit(record.offset, static_cast<uint32_t>(matches_.size()));
+}
+
+void MatchFunction::FindPatterns(absl::string_view type) {
+  if (operational_) {
+    // Of many types, and rare.
+    patterns_ = program_.index()->PatternsOf(type, MatchIndex::EveryType::kLeftOut);
+    return;
+  }
+  if (patterns_of_snapshot_ == program_.snapshot_number()) return;
+  patterns_ = program_.index()->PatternsOf(type);
+  patterns_of_snapshot_ = program_.snapshot_number();
+}
+
+// An endpoint is not told of itself: what it is about it could not take, and what it did with that
+// would be told again.
+void MatchFunction::LeaveOutSubject(const LogRecord& record) {
+  const absl::optional<EndpointId> subject = EndpointId::Parse(record.Header(kOperationalEndpoint));
+  if (!subject) return;
+  std::erase_if(matches_, [&](const Match& match) { return match.endpoint == *subject; });
 }
 
 void MatchFunction::BeginEmit(int64_t offset, uint32_t appends) {

@@ -70,6 +70,8 @@ class MatchFunction final : public KeyedProcessFunction {
   // Matches one event and emits what it gives. Afterwards emitting_ is true when Emit() refused.
   void MatchEvent(const LogRecord& record);
   void MatchMeasured(const LogRecord& record);
+  void FindPatterns(absl::string_view type);
+  void LeaveOutSubject(const LogRecord& record);
   void Finish(int64_t offset, UnmatchedReason reason);
   void Reject(const LogRecord& record, RejectReason reason);
   // Takes an event in hand that gives so many appends.
@@ -85,8 +87,9 @@ class MatchFunction final : public KeyedProcessFunction {
   MatchProgram& program_;
   TaskContext* ctx_ = nullptr;
   bool draining_ = false;
+  bool operational_ = false;  // the partition is of our own events
 
-  // The patterns of this topic's event type in the program's index.
+  // The patterns of this topic's event type, or of our own event in hand, in the program's index.
   uint64_t patterns_of_snapshot_ = 0;
   MatchIndex::TypePatterns patterns_;
 

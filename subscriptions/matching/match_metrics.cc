@@ -10,6 +10,8 @@ absl::string_view UnmatchedReasonName(UnmatchedReason reason) {
       return "no_subscription";
     case UnmatchedReason::kTombstone:
       return "tombstone";
+    case UnmatchedReason::kReservedTenant:
+      return "reserved_tenant";
   }
   return "unknown";
 }

@@ -13,9 +13,10 @@ namespace postrider::subscriptions {
 enum class UnmatchedReason {
   kNoTenant,
   kNoSubscription,
-  kTombstone,  // the record has no value at all
+  kTombstone,       // the record has no value at all
+  kReservedTenant,  // a source topic's event names a tenant of ours, or ours names none
 };
-inline constexpr int kUnmatchedReasons = 3;
+inline constexpr int kUnmatchedReasons = 4;
 absl::string_view UnmatchedReasonName(UnmatchedReason reason);
 
 // The matcher's series. Threads: any.

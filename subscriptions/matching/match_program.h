@@ -20,6 +20,8 @@ struct MatchProgramOptions {
   std::string dispatch_topic;
   int32_t key_groups = 64;  // partitions of the dispatch topic
   std::string rejected_topic;
+  // The source topic that is ours (own_events.h); empty: there is none.
+  std::string operational_topic;
   // A snapshot that was confirmed longer ago matches nothing; events wait for a newer one.
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };
@@ -44,6 +46,8 @@ class MatchProgram final : public ShardProgram {
   // For the functions.
   const MatchProgramOptions& options() const { return options_; }
   JsonDecoder& decoder() { return *decoder_; }
+  // For the events of options().operational_topic, whose fields are all headers.
+  JsonDecoder& operational_decoder() { return *operational_decoder_; }
   MatchMetrics& metrics() { return metrics_; }
   // Null: there is none yet. `snapshot_number` changes with each SetSnapshot().
   const MatchIndex* index() const { return index_.get(); }
@@ -57,6 +61,7 @@ class MatchProgram final : public ShardProgram {
 
   const MatchProgramOptions options_;
   std::unique_ptr<JsonDecoder> decoder_;
+  std::unique_ptr<JsonDecoder> operational_decoder_;
   MatchMetrics& metrics_;
   std::shared_ptr<const Snapshot> snapshot_;
   std::shared_ptr<const MatchIndex> index_;

@@ -4,6 +4,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/stream/control_record.h"
@@ -12,8 +14,17 @@
 #include "subscriptions/matching/match_metrics.h"
 #include "subscriptions/matching/match_program.h"
 #include "subscriptions/matching/rejected_log.h"
+#include "subscriptions/registry/own_events.h"
 
 namespace postrider::subscriptions {
+namespace {
+
+// A pattern of what `pattern` (which begins with '^') fits, and of `topic`.
+std::string WithTopic(absl::string_view pattern, absl::string_view topic) {
+  return absl::StrCat("^(", pattern, ")|^", absl::StrReplaceAll(topic, {{".", "[.]"}}));
+}
+
+}  // namespace
 
 void MatcherOptions::Register(Options& options) {
   using std::chrono::milliseconds;
@@ -61,7 +72,8 @@ MatcherRole::~MatcherRole() = default;
 std::vector<TopicSpec> MatcherRole::Topics(const MatcherTarget& target, int16_t replication) {
   return {DispatchTopic(target.topic_prefix, GenerationName(target.pool, target.generation),
                         target.key_groups, replication),
-          RejectedTopic(target.topic_prefix, replication)};
+          RejectedTopic(target.topic_prefix, replication),
+          OperationalTopic(target.topic_prefix, replication)};
 }
 
 std::string MatcherRole::Group(const std::string& topic_prefix) {
@@ -79,8 +91,10 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
   JobOptions job;
   job.name = "matcher";
   job.group.group = Group(target.topic_prefix);
-  job.group.topics = {options.topics};
+  const std::string operational = OperationalTopicName(target.topic_prefix);
+  job.group.topics = {WithTopic(options.topics, operational)};
   job.group.excluded_prefixes = {target.topic_prefix};
+  job.group.exempt_topics = {operational};
   job.group.strategy = AssignmentStrategy::kRoundRobin;
   job.group.session_timeout = options.session_timeout;
   job.group.heartbeat_interval = options.heartbeat_interval;
@@ -98,6 +112,7 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
   const std::vector<TopicSpec> topics = Topics(target, 1);
   program.dispatch_topic = topics[0].name;
   program.rejected_topic = topics[1].name;
+  program.operational_topic = operational;
   program.key_groups = target.key_groups;
   program.snapshot_age_max = snapshot_age_max;
 

@@ -26,6 +26,8 @@ constexpr absl::string_view kCustomerColumns =
     "postrider.millis(updated_at) AS updated_at";
 constexpr absl::string_view kGrantColumns =
     "customer_id, tenant, postrider.millis(created_at) AS created_at";
+// The grant that comes with a customer is nobody's to see or to withdraw (own_events.h).
+constexpr absl::string_view kNotReserved = "AND tenant NOT LIKE 'customer:%'";
 constexpr absl::string_view kEventTypeColumns =
     "name, description, generation, postrider.millis(created_at) AS created_at, "
     "postrider.millis(updated_at) AS updated_at";
@@ -229,8 +231,8 @@ void ListGrants(Transaction& tx, CustomerId customer, Page page, DoneWith<PageOf
   Many<Grant>(tx,
               Statement{absl::StrCat("SELECT ", kGrantColumns,
                                      " FROM postrider.grants WHERE customer_id = $1::uuid "
-                                     "AND deleted_at IS NULL AND ($2 = '' OR tenant > $2) "
-                                     "ORDER BY tenant LIMIT $3::integer"),
+                                     "AND deleted_at IS NULL AND ($2 = '' OR tenant > $2) ",
+                                     kNotReserved, " ORDER BY tenant LIMIT $3::integer"),
                         {SqlParam::Uuid(customer.bytes()), page.after, LimitParam(page)}},
               page, ReadGrant, PlaceOfGrant, std::move(done));
 }
@@ -239,18 +241,20 @@ void GetGrant(Transaction& tx, CustomerId customer, std::string tenant, DoneWith
   One<Grant>(tx,
              Statement{absl::StrCat("SELECT ", kGrantColumns,
                                     " FROM postrider.grants WHERE customer_id = $1::uuid "
-                                    "AND tenant = $2 AND deleted_at IS NULL"),
+                                    "AND tenant = $2 AND deleted_at IS NULL ",
+                                    kNotReserved),
                        {SqlParam::Uuid(customer.bytes()), tenant}},
              ReadGrant, std::move(done));
 }
 
 void DeleteGrant(Transaction& tx, CustomerId customer, std::string tenant, DonePlain done) {
-  AtLeastOne(tx,
-             Statement{"WITH gone AS (UPDATE postrider.grants SET deleted_at = now() WHERE "
-                       "customer_id = $1::uuid AND tenant = $2 AND deleted_at IS NULL RETURNING 1) "
-                       "SELECT count(*) AS count FROM gone",
-                       {SqlParam::Uuid(customer.bytes()), tenant}},
-             std::move(done));
+  AtLeastOne(
+      tx,
+      Statement{absl::StrCat("WITH gone AS (UPDATE postrider.grants SET deleted_at = now() WHERE "
+                             "customer_id = $1::uuid AND tenant = $2 AND deleted_at IS NULL ",
+                             kNotReserved, " RETURNING 1) SELECT count(*) AS count FROM gone"),
+                {SqlParam::Uuid(customer.bytes()), tenant}},
+      std::move(done));
 }
 
 void FindUngranted(Transaction& tx, CustomerId customer, std::vector<std::string> tenants,

@@ -60,7 +60,8 @@ void RenameCustomer(Transaction& tx, CustomerId id, std::string name, DoneWith<C
 // With its grants, endpoints, subscriptions and keys.
 void DeleteCustomer(Transaction& tx, CustomerId id, DonePlain done);
 
-// Grants: AsOperator; the reading ones AsCustomer too. How many were new.
+// Grants: AsOperator; the reading ones AsCustomer too. Those that customers are born with
+// (own_events.h) are none of these, but FindUngranted knows them. How many were new.
 void AddGrants(Transaction& tx, CustomerId customer, std::vector<std::string> tenants,
                DoneWith<int64_t> done);
 void ListGrants(Transaction& tx, CustomerId customer, Page page, DoneWith<PageOf<Grant>> done);

@@ -930,6 +930,27 @@ TEST_P(LogContract, FindsNewTopicsByPatternAndSkipsExcludedPrefixes) {
   EXPECT_EQ(member.RecordsOf({first, 0}), 1u) << "handed over to itself with its commit";
 }
 
+TEST_P(LogContract, ReadsAnExemptTopicWithinAnExcludedPrefix) {
+  const std::string other = MakeTopic("source.a", 1);
+  const std::string exempt = MakeTopic("source.own.main", 1);
+  MakeTopic("source.own.mai", 1);
+  MakeTopic("source.own.main-2", 1);
+  MakeTopic("source.own.moon", 1);
+  MakeTopic("source.own.x", 1);
+  MakeTopic("source.own", 1);
+  GroupOptions options = Options({"^" + Topic("source[.].*")});
+  options.excluded_prefixes = {Topic("source.own")};
+  options.exempt_topics = {exempt};
+  options.strategy = AssignmentStrategy::kRoundRobin;
+  Member& member = JoinNew(options);
+  ASSERT_TRUE(Until([&] { return member.Owns(2); }));
+  for (const AssignedPartition& one : member.assigned->partitions) {
+    EXPECT_TRUE(one.tp.topic == other || one.tp.topic == exempt) << one.tp.topic;
+  }
+  Append({exempt, 0}, 1);
+  ASSERT_TRUE(Until([&] { return member.RecordsOf({exempt, 0}) == 1; }));
+}
+
 TEST_P(LogContract, GivesAMemberTooManyAnEmptyAssignment) {
   const std::string topic = MakeTopic("a", 1);
   Member& first = JoinNew(Options({topic}));

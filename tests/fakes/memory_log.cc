@@ -94,8 +94,10 @@ bool Matches(const std::string& pattern, const std::string& name) {
 }
 
 bool Subscribes(const GroupOptions& options, const std::string& topic) {
+  const std::vector<std::string>& exempt = options.exempt_topics;
+  const bool excludable = std::find(exempt.begin(), exempt.end(), topic) == exempt.end();
   for (const std::string& prefix : options.excluded_prefixes) {
-    if (absl::StartsWith(topic, prefix)) return false;
+    if (excludable && absl::StartsWith(topic, prefix)) return false;
   }
   for (const std::string& wanted : options.topics) {
     if (wanted == topic) return true;

@@ -1,5 +1,6 @@
 #include "migrations/runner.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <thread>
@@ -8,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/span.h"
 #include "core/postgres/blocking.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_database.h"
@@ -43,6 +45,34 @@ class MigrateTest : public ::testing::Test {
 
   std::unique_ptr<TestDatabase> database_;
 };
+
+TEST_F(MigrateTest, GrantsTheReservedTenantToCustomersThatWereThereBefore) {
+  // The tables of before, without the policies of the roles.
+  ASSERT_OK_AND_ASSIGN(auto owner, BlockingSession::Open(options().url));
+  ASSERT_OK(owner->Script("CREATE SCHEMA postrider"));
+  const absl::Span<const Migration> all = Migrations();
+  const auto with_it = std::find_if(all.begin(), all.end(), [](const Migration& migration) {
+    return absl::StrContains(migration.name, "reserved_tenants");
+  });
+  ASSERT_NE(with_it, all.end());
+  for (auto before = all.begin(); before != with_it; ++before) {
+    ASSERT_OK(owner->Script(std::string(before->sql)));
+  }
+  const auto force = [](const char* how) {
+    return absl::StrCat("ALTER TABLE postrider.customers ", how,
+                        " ROW LEVEL SECURITY; ALTER TABLE postrider.grants ", how,
+                        " ROW LEVEL SECURITY;");
+  };
+  ASSERT_OK(owner->Script(
+      absl::StrCat(force("NO FORCE"),
+                   "INSERT INTO postrider.customers (id, name) VALUES "
+                   "('0192f3c4-5e6a-7000-8000-00000000000a', 'a'),"
+                   "('ffffffff-ffff-ffff-ffff-ffffffffffff', 'b');"
+                   "UPDATE postrider.customers SET deleted_at = now() WHERE name = 'b';",
+                   force("FORCE"), std::string(with_it->sql), force("NO FORCE"))));
+  EXPECT_EQ(Ask("SELECT string_agg(tenant, ',') FROM postrider.grants"),
+            "customer:cus_01jbsw8qkae00800000000000a");
+}
 
 TEST_F(MigrateTest, BringsAnEmptyDatabaseToTheSchemaAndDoesItOnce) {
   ASSERT_GE(SchemaVersion(), 1);

@@ -124,7 +124,7 @@ TEST_F(WallsTest, WithoutASettingOrWithAnEmptyOneTheApiIsNobody) {
 TEST_F(WallsTest, ACustomerSeesAndChangesItsOwnRowsOnly) {
   ASSERT_OK(As("postrider.customer_id", kCustomerA));
   EXPECT_EQ(Count(*api_, "customers"), "1");
-  EXPECT_EQ(Count(*api_, "grants"), "1");
+  EXPECT_EQ(Count(*api_, "grants"), "2") << "one of them came with the customer";
   EXPECT_EQ(Count(*api_, "endpoints"), "1");
   EXPECT_EQ(Count(*api_, "dead_letters"), "1");
   EXPECT_EQ(Count(*api_, "endpoint_status"), "1");
@@ -151,6 +151,20 @@ TEST_F(WallsTest, ACustomerSeesAndChangesItsOwnRowsOnly) {
                 "scope_kind) VALUES (gen_random_uuid(), '",
                 kCustomerA, "', '", kEndpointB, "', '{a}', 'granted')")),
             "23503");
+}
+
+TEST_F(WallsTest, NobodyIsGrantedTheReservedTenantOfAnother) {
+  ASSERT_OK(As("postrider.operator", "on"));
+  const auto grant = [this](const char* customer, const char* of) {
+    return Touched(absl::StrCat("INSERT INTO postrider.grants (customer_id, tenant) SELECT '",
+                                customer, "', postrider.reserved_tenant('", of, "')"));
+  };
+  EXPECT_EQ(grant(kCustomerA, kCustomerB), "23514");
+  EXPECT_EQ(grant(kCustomerA, kCustomerA), "23505") << "its own it has";
+  EXPECT_EQ(Touched(absl::StrCat("UPDATE postrider.grants SET tenant = 'customer:x' WHERE "
+                                 "customer_id = '",
+                                 kCustomerA, "' AND tenant = 't1'")),
+            "23514");
 }
 
 TEST_F(WallsTest, AKeyLookupSeesThatKeyAndItsCustomer) {
@@ -203,7 +217,7 @@ TEST_F(WallsTest, TheIndexerWritesLettersAndNothingElse) {
 
 TEST_F(WallsTest, TheReaderReadsDesiredStateAndWritesNothing) {
   EXPECT_EQ(Count(*reader_, "customers"), "2");
-  EXPECT_EQ(Count(*reader_, "grants"), "2");
+  EXPECT_EQ(Count(*reader_, "grants"), "4");
   EXPECT_EQ(Count(*reader_, "endpoints"), "2");
   EXPECT_EQ(Count(*reader_, "api_keys"), "42501");
   EXPECT_EQ(Count(*reader_, "dead_letters"), "42501");

@@ -9,11 +9,13 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
@@ -50,6 +52,45 @@ absl::StatusOr<std::string> Literal(absl::string_view text) {
     }
   }
   return result;
+}
+
+// What fits every text but `names` (sorted, each once): those that end or part from all of them at
+// this place or later.
+std::string AnyBut(const std::vector<std::string>& names) {
+  std::string branches;
+  std::string next;  // the characters that go on with one of them
+  bool ends = false;
+  for (size_t i = 0; i < names.size();) {
+    if (names[i].empty()) {
+      ends = true;
+      ++i;
+      continue;
+    }
+    const char c = names[i].front();
+    std::vector<std::string> rest;
+    for (; i < names.size() && !names[i].empty() && names[i].front() == c; ++i) {
+      rest.push_back(names[i].substr(1));
+    }
+    next.push_back(c);
+    absl::StrAppend(&branches, "|[", std::string(1, c), "]", AnyBut(rest));
+  }
+  // '-' stands last in a class, where it is itself.
+  std::stable_partition(next.begin(), next.end(), [](char c) { return c != '-'; });
+  const std::string other = next.empty() ? "." : absl::StrCat("[^", next, "]");
+  return absl::StrCat("(", ends ? "" : "$|", other, branches, ")");
+}
+
+// A regular expression of the topics that `prefix` keeps away: all that begin so but for `exempt`.
+absl::StatusOr<std::string> ExcludedPattern(absl::string_view prefix,
+                                            const std::vector<std::string>& exempt) {
+  ASSIGN_OR_RETURN(std::string pattern, Literal(prefix));
+  std::set<std::string> rests;
+  for (const std::string& topic : exempt) {
+    RETURN_IF_ERROR(Literal(topic).status());
+    if (absl::StartsWith(topic, prefix)) rests.insert(topic.substr(prefix.size()));
+  }
+  if (rests.empty()) return absl::StrCat("^", pattern);
+  return absl::StrCat("^", pattern, AnyBut({rests.begin(), rests.end()}));
 }
 
 absl::StatusOr<std::string> WholeNamePattern(absl::string_view pattern) {
@@ -163,8 +204,8 @@ absl::Status KafkaConsumer::Open(const ClientConfig& config, ControlThread& cont
     }
     ASSIGN_OR_RETURN(topics.front(), WholeNamePattern(topics.front()));
     for (const std::string& prefix : options_.excluded_prefixes) {
-      ASSIGN_OR_RETURN(std::string literal, Literal(prefix));
-      absl::StrAppend(&excluded, excluded.empty() ? "" : ",", "^", literal);
+      ASSIGN_OR_RETURN(const std::string pattern, ExcludedPattern(prefix, options_.exempt_topics));
+      absl::StrAppend(&excluded, excluded.empty() ? "" : ",", pattern);
     }
   }
   const int64_t kbytes = std::clamp<int64_t>(options_.prefetch_bytes / 1'024, 1, 2'097'151);

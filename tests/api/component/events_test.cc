@@ -110,6 +110,7 @@ TEST_F(EventsTest, RefusesBadEventsAndStoresNone) {
       {R"({"type":"order.created","tenant":null,"data":1})", "/tenant"},
       {R"({"type":"order.created","tenant":7,"data":1})", "/tenant"},
       {R"({"type":"order.created","tenant":"","data":1})", "/tenant"},
+      {R"({"type":"order.created","tenant":"customer:cus_x","data":1})", "/tenant"},
       {R"({"type":"a b","tenant":"t1","data":1})", "/type"},
       {R"({"type":"order.created","tenant":"t1","data":1,"data":2})", "/data"},
       {R"({"type":"order.created","tenant":"t1","data":1,"topic":"x"})", "/topic"},

@@ -111,6 +111,11 @@ TEST_F(ResourcesTest, OperatorsGrantTenants) {
   EXPECT_EQ(Call("POST", path, operator_key(), R"({"tenants":[]})").Faults(), "/tenants");
   EXPECT_EQ(Call("POST", path, operator_key(), R"({"tenants":["a","",1]})").Faults(), "/tenants/2");
   EXPECT_EQ(Call("POST", path, operator_key(), R"({"tenants":["a",""]})").Faults(), "/tenants/1");
+  EXPECT_EQ(
+      Call("POST", path, operator_key(), absl::StrCat(R"({"tenants":["a","customer:)", id, "\"]}"))
+          .Faults(),
+      "/tenants/1")
+      << "a reserved tenant is granted by nobody";
   EXPECT_EQ(Call("GET", path, operator_key())["data"].array()->size(), 2u);
   EXPECT_EQ(Call("GET", path + "/b%20c%2Fd", operator_key()).Text("tenant"), "b c/d");
   EXPECT_EQ(Call("DELETE", path + "/a", operator_key()).status, 204);
@@ -159,6 +164,8 @@ TEST_F(ResourcesTest, RefusesKeysThatMakeNoSense) {
   EXPECT_EQ(faults(R"({"scope":"publisher"})"), "/event_types /tenants");
   EXPECT_EQ(faults(R"({"scope":"publisher","event_types":["a*"],"tenants":["*","t"]})"),
             "/event_types/0 /tenants/0");
+  EXPECT_EQ(faults(R"({"scope":"publisher","event_types":["*"],"tenants":["t","customer:cus_x"]})"),
+            "/tenants/1");
 }
 
 TEST_F(ResourcesTest, EventTypesAreRegisteredOnceHoweverManyAsk) {
@@ -182,6 +189,8 @@ TEST_F(ResourcesTest, EventTypesAreRegisteredOnceHoweverManyAsk) {
   EXPECT_EQ(created, 1);
   EXPECT_EQ(Call("GET", path, operator_key()).Text("description"), "d");
   EXPECT_EQ(Call("PUT", "/v1/event-types/a%20b", operator_key(), "{}").status, 422);
+  EXPECT_EQ(Call("PUT", "/v1/event-types/endpoint.disabled", operator_key(), "{}").status, 422)
+      << "a type of our own";
   EXPECT_EQ(Call("DELETE", path, operator_key()).status, 204);
   EXPECT_EQ(Call("GET", path, operator_key()).status, 404);
 }
@@ -423,6 +432,14 @@ TEST_F(ResourcesTest, SubscriptionsNeedTheCustomersEndpointAndGrants) {
     EXPECT_EQ(Call("GET", absl::StrCat("/v1/subscriptions/", made.Text("id")), customer.key).body,
               made.body);
   }
+  const auto reserved = [&body, &endpoint](const Customer& of) {
+    return body(endpoint,
+                absl::StrCat(R"({"kind":"tenants","tenants":["customer:)", of.id, "\"]}"));
+  };
+  EXPECT_EQ(Call("POST", "/v1/subscriptions", customer.key, reserved(customer)).status, 201)
+      << "what it is told of its own endpoints";
+  EXPECT_EQ(Call("POST", "/v1/subscriptions", customer.key, reserved(other)).Faults(),
+            "/scope/tenants/0");
   const std::pair<std::string, const char*> table[] = {
       {body(foreign, R"({"kind":"granted"})"), "/endpoint_id"},
       {body("ep_00000000000000000000000000", R"({"kind":"granted"})"), "/endpoint_id"},
@@ -448,12 +465,12 @@ TEST_F(ResourcesTest, SubscriptionsNeedTheCustomersEndpointAndGrants) {
     EXPECT_EQ(reply.status, 422) << text;
     EXPECT_EQ(reply.Faults(), pointers) << text << reply.text;
   }
-  EXPECT_EQ(Call("GET", "/v1/subscriptions", customer.key)["data"].array()->size(), 3u);
+  EXPECT_EQ(Call("GET", "/v1/subscriptions", customer.key)["data"].array()->size(), 4u);
   EXPECT_EQ(
       Call("GET", absl::StrCat("/v1/subscriptions?endpoint_id=", endpoint), customer.key)["data"]
           .array()
           ->size(),
-      3u);
+      4u);
 }
 
 TEST_F(ResourcesTest, PatchesASubscriptionsScopeWhole) {

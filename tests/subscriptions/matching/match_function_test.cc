@@ -16,6 +16,7 @@
 #include "core/stream/key_groups.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/matching/match_program.h"
+#include "subscriptions/registry/own_events.h"
 #include "tests/fakes/fake_task_context.h"
 #include "tests/subscriptions/matching/snapshot_fixture.h"
 
@@ -33,12 +34,13 @@ class MatchFunctionTest : public testing::Test {
     options.dispatch_topic = "postrider.dispatch.default";
     options.key_groups = kKeyGroups;
     options.rejected_topic = "postrider.rejected";
+    options.operational_topic = kOwnTopic;
     program_ = std::make_unique<MatchProgram>(options, *std::move(decoder), match_metrics_);
     function_ = program_->CreateFunction({kTopic, 2});
     ASSERT_TRUE(function_->Open(ctx_).ok());
   }
   void TearDown() override {
-    ctx_.Close(*function_);
+    (own_ctx_ != nullptr ? *own_ctx_ : ctx_).Close(*function_);
     function_.reset();
   }
 
@@ -84,12 +86,49 @@ class MatchFunctionTest : public testing::Test {
   double Rejected(RejectReason reason) { return match_metrics_.rejected(reason).value(); }
   double Unmatched(UnmatchedReason reason) { return match_metrics_.unmatched(reason).value(); }
 
+  // Goes on with the partition of our own events.
+  void ReadOwnEvents() {
+    ctx_.Close(*function_);
+    own_ctx_ = std::make_unique<FakeTaskContext>(TopicPartition{kOwnTopic, 0});
+    function_ = program_->CreateFunction({kOwnTopic, 0});
+    ASSERT_TRUE(function_->Open(*own_ctx_).ok());
+  }
+  int64_t ReadOwn(absl::string_view type, std::string tenant, absl::optional<uint32_t> endpoint) {
+    OwnedRecord record;
+    record.topic = kOwnTopic;
+    record.partition = 0;
+    record.offset = next_offset_++;
+    record.timestamp = WallTimeFromMillis(1'700'000'000'000);
+    record.value = R"({"tenant":"t1","id":"none of these"})";
+    record.headers = {{"type", std::string(type)},
+                      {"tenant", std::move(tenant)},
+                      {"id", "evt_1"},
+                      {"time", "1600000000000"}};
+    if (endpoint) {
+      record.headers.emplace_back("endpoint", EndpointNumber(*endpoint).ToString());
+    }
+    function_->OnElement(*own_ctx_, record.View());
+    return record.offset;
+  }
+  // The endpoints that the own events were emitted to, in order.
+  std::vector<EndpointId> OwnReceivers() {
+    std::vector<EndpointId> receivers;
+    for (const auto& emitted : own_ctx_->emitted()) {
+      auto decoded = DecodeDispatchRecord(emitted.record.value);
+      EXPECT_TRUE(decoded.ok()) << decoded.status();
+      if (decoded.ok()) receivers.push_back(decoded->identity.endpoint);
+    }
+    return receivers;
+  }
+
   static constexpr char kTopic[] = "events.order.created";
+  static constexpr char kOwnTopic[] = "postrider.operational-events";
   Metrics metrics_;
   MatchMetrics match_metrics_{metrics_};
   FakeTaskContext ctx_{{kTopic, 2}};
   std::unique_ptr<MatchProgram> program_;
   std::unique_ptr<KeyedProcessFunction> function_;
+  std::unique_ptr<FakeTaskContext> own_ctx_;
   int64_t next_offset_ = 100;
 };
 
@@ -129,6 +168,59 @@ TEST_F(MatchFunctionTest, EmitsOneRecordPerEndpointAndCompletesWhenAllAreAcknowl
   ctx_.Acknowledge(0);
   EXPECT_TRUE(ctx_.IsCompleted(offset));
   EXPECT_EQ(match_metrics_.messages.value(), 2);
+}
+
+TEST_F(MatchFunctionTest, AnOwnEventGoesToItsCustomersOtherEndpointsThatNameItsType) {
+  const std::string mine = ReservedTenantOf(CustomerNumber(1));
+  SnapshotFixture fixture;
+  fixture.Customer(1, {"t1", mine}).Customer(2, {"t1", ReservedTenantOf(CustomerNumber(2))});
+  fixture.Endpoint(1, 1).Granted(1, {"endpoint.disabled"});
+  fixture.Endpoint(2, 1).Granted(2, {"endpoint.*"});
+  fixture.Endpoint(3, 1).Tenants(3, {"endpoint.disabled"}, {mine});
+  fixture.Endpoint(4, 1).Granted(4, {"*"});
+  fixture.Endpoint(5, 1).Granted(5, {"backlog.threshold"});
+  fixture.Endpoint(6, 2).Granted(6, {"endpoint.disabled"});
+  fixture.Endpoint(7, 2).Tenants(7, {"endpoint.disabled"}, {mine});
+  Use(fixture);
+  ReadOwnEvents();
+  ReadOwn("endpoint.disabled", mine, 2);
+  EXPECT_EQ(OwnReceivers(), (std::vector<EndpointId>{EndpointNumber(1), EndpointNumber(3)}))
+      << "not the one that it is about, nor who asked for every type of events, nor another's";
+  const auto message = DecodeDispatchRecord(own_ctx_->emitted()[0].record.value);
+  ASSERT_TRUE(message.ok());
+  EXPECT_EQ(message->type, "endpoint.disabled");
+  EXPECT_EQ(message->tenant, mine);
+  EXPECT_EQ(message->event_id, "evt_1");
+  EXPECT_EQ(MillisSinceEpoch(message->event_time), 1'600'000'000'000);
+  EXPECT_EQ(message->customer, CustomerNumber(1));
+  EXPECT_EQ(message->data, R"({"tenant":"t1","id":"none of these"})");
+  ReadOwn("backlog.threshold", mine, absl::nullopt);
+  EXPECT_EQ(OwnReceivers().back(), EndpointNumber(5)) << "each record has its own type";
+}
+
+TEST_F(MatchFunctionTest, AnOwnEventThatOnlyItsSubjectWantsIsCompleteAtOnce) {
+  const std::string mine = ReservedTenantOf(CustomerNumber(1));
+  SnapshotFixture fixture;
+  fixture.Customer(1, {mine}).Endpoint(1, 1).Granted(1, {"endpoint.*"});
+  Use(fixture);
+  ReadOwnEvents();
+  const int64_t offset = ReadOwn("endpoint.disabled", mine, 1);
+  EXPECT_TRUE(own_ctx_->emitted().empty());
+  EXPECT_EQ(own_ctx_->completed(), std::vector<int64_t>{offset});
+}
+
+TEST_F(MatchFunctionTest, NobodySpeaksToACustomerInOurName) {
+  const std::string mine = ReservedTenantOf(CustomerNumber(1));
+  SnapshotFixture fixture;
+  fixture.Customer(1, {"t1", mine}).Endpoint(1, 1).Granted(1, {"*", "endpoint.disabled"});
+  Use(fixture);
+  Read("{}", {{"tenant", mine}});
+  EXPECT_TRUE(ctx_.emitted().empty());
+  EXPECT_EQ(Unmatched(UnmatchedReason::kReservedTenant), 1);
+  ReadOwnEvents();
+  ReadOwn("endpoint.disabled", "t1", 2);
+  EXPECT_TRUE(own_ctx_->emitted().empty()) << "nor do we in the name of others";
+  EXPECT_EQ(Unmatched(UnmatchedReason::kReservedTenant), 2);
 }
 
 TEST_F(MatchFunctionTest, AnEventWithoutAnIdIsNamedByItsPlaceAndTimedByItsRecord) {

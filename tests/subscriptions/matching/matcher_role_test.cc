@@ -16,6 +16,7 @@
 #include "core/base/options.h"
 #include "core/stream/key_groups.h"
 #include "subscriptions/dispatch/dispatch_record.h"
+#include "subscriptions/registry/own_events.h"
 #include "tests/fakes/memory_log.h"
 #include "tests/subscriptions/matching/snapshot_fixture.h"
 
@@ -109,11 +110,28 @@ TEST_F(MatcherRoleTest, TurnsEventsIntoMessagesAndCommitsThem) {
   Stop(*role);
 }
 
+TEST_F(MatcherRoleTest, ReadsOurOwnEventsBesideTheSourceTopics) {
+  const std::string mine = ReservedTenantOf(CustomerNumber(1));
+  SnapshotFixture fixture;
+  fixture.Customer(1, {mine}).Endpoint(1, 1).Granted(1, {"endpoint.*"});
+  std::unique_ptr<MatcherRole> role = Start();
+  ASSERT_NE(role, nullptr);
+  role->SetSnapshot(fixture.Build(clock_.Wall()));
+  const TopicPartition own{"own.operational-events", kOperationalPartitions - 1};
+  log_.Write(own, "", "{}", {{"type", "endpoint.degraded"}, {"tenant", mine}, {"id", "e"}});
+  EXPECT_TRUE(Eventually([&] { return CommittedAt(own.topic, own.partition) == 1; }));
+  const std::vector<DispatchRecord> messages = Dispatched();
+  ASSERT_EQ(messages.size(), 1u);
+  EXPECT_EQ(messages[0].type, "endpoint.degraded");
+  Stop(*role);
+}
+
 TEST_F(MatcherRoleTest, NothingIsCompleteBeforeTheFirstSnapshot) {
   log_.Write({"events.order.created", 0}, "", R"({"tenant":"t1"})");
   std::unique_ptr<MatcherRole> role = Start();
   ASSERT_NE(role, nullptr);
-  ASSERT_TRUE(Eventually([&] { return role->status().tasks_running == 3; }));
+  ASSERT_TRUE(
+      Eventually([&] { return role->status().tasks_running == 3 + kOperationalPartitions; }));
   EXPECT_LE(CommittedAt("events.order.created", 0), 0);
   role->SetSnapshot(TwoEndpoints());
   EXPECT_TRUE(Eventually([&] { return CommittedAt("events.order.created", 0) == 1; }));

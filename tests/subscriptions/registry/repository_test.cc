@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "subscriptions/registry/own_events.h"
 #include "tests/subscriptions/registry/registry_fixture.h"
 #include "tests/subscriptions/registry/whole_endpoint.h"
 
@@ -105,6 +106,41 @@ TEST_F(RepositoryTest, GrantsComeAndGo) {
       In<int64_t>(AsOperator(),
                   [&](auto& tx, auto done) { AddGrants(tx, stranger, {"a"}, std::move(done)); }),
       StatusIs(absl::StatusCode::kNotFound));
+}
+
+TEST_F(RepositoryTest, ACustomerIsBornWithTheGrantOfItsReservedTenant) {
+  for (int i = 0; i < 20; ++i) {
+    const CustomerId customer = MakeCustomer();
+    const std::string mine = ReservedTenantOf(customer);
+    const std::string other = ReservedTenantOf(NewId<CustomerId>(clock_));
+    ASSERT_OK_AND_ASSIGN(
+        auto ungranted,
+        (In<std::vector<std::string>>(AsCustomer(customer), [&](auto& tx, auto done) {
+          FindUngranted(tx, customer, {mine, other}, std::move(done));
+        })));
+    EXPECT_THAT(ungranted, ElementsAre(other));
+  }
+}
+
+TEST_F(RepositoryTest, TheReservedGrantIsNeitherListedNorWithdrawnNorAnothers) {
+  const CustomerId customer = MakeCustomer();
+  const std::string mine = ReservedTenantOf(customer);
+  ASSERT_OK_AND_ASSIGN(PageOf<Grant> part,
+                       In<PageOf<Grant>>(AsOperator(), [&](auto& tx, auto done) {
+                         ListGrants(tx, customer, Page(), std::move(done));
+                       }));
+  EXPECT_THAT(part.rows, SizeIs(0));
+  EXPECT_THAT(
+      In<Grant>(AsOperator(),
+                [&](auto& tx, auto done) { GetGrant(tx, customer, mine, std::move(done)); }),
+      StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Do(AsOperator(),
+                 [&](auto& tx, auto done) { DeleteGrant(tx, customer, mine, std::move(done)); }),
+              StatusIs(absl::StatusCode::kNotFound));
+  const std::string other = ReservedTenantOf(MakeCustomer());
+  EXPECT_FALSE(In<int64_t>(AsOperator(), [&](auto& tx, auto done) {
+                 AddGrants(tx, customer, {other}, std::move(done));
+               }).ok());
 }
 
 TEST_F(RepositoryTest, KeysAreFoundByTheirIdAloneUntilRevoked) {

@@ -204,8 +204,10 @@ TEST_F(SnapshotLoaderTest, AReconcileFindsWhatNoPollCould) {
   ASSERT_OK_AND_ASSIGN(auto owner, BlockingSession::Open(database_->options().url));
   ASSERT_OK(
       owner->Script("ALTER TABLE postrider.customers NO FORCE ROW LEVEL SECURITY; "
+                    "ALTER TABLE postrider.grants NO FORCE ROW LEVEL SECURITY; "
                     "ALTER TABLE postrider.customers DISABLE TRIGGER notify_change; "
-                    "DELETE FROM postrider.customers"));
+                    "ALTER TABLE postrider.grants DISABLE TRIGGER notify_change; "
+                    "DELETE FROM postrider.grants; DELETE FROM postrider.customers"));
   EXPECT_TRUE(Eventually([&] { return last().FindCustomer(customer) == nullptr; }));
 }
 
