@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "api/internal/endpoint_schema.h"
+#include "api/internal/operational_schema.h"
 #include "api/internal/schemas.h"
 #include "core/base/check.h"
 #include "core/json/json.h"
@@ -110,6 +111,7 @@ std::string OpenApiDocument(absl::Span<const Route> routes) {
                                                                {"identifier", "Apache-2.0"}})}})},
               {"security", std::move(needed)},
               {"paths", std::move(paths)},
+              {"webhooks", OperationalWebhooks()},
               {"components", JsonValue::MakeObject({{"schemas", *std::move(schemas)},
                                                     {"securitySchemes", security}})}})
       .Serialize();

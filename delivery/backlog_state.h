@@ -24,6 +24,8 @@ inline constexpr size_t kBacklogChangelog = 1;   // large, restored beside
 inline constexpr uint16_t kHasBacklogState = 2;
 // Endpoint state, value: what is known of the endpoint's health (endpoint_health.h).
 inline constexpr uint16_t kHealthState = 8;
+// Endpoint state, value: what its customer was told of the endpoint (operational_teller.h).
+inline constexpr uint16_t kOperationalState = 10;
 // Backlog, list: messages that wait. Identity: the message's digest; order: its offset in the
 // dispatch log; value: its dispatch record as it stands there.
 inline constexpr uint16_t kBacklogState = 1;

@@ -80,7 +80,8 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
       token_failures(
           metrics.AddCounter("postrider_delivery_token_failures_total",
                              "Those that were not given, or not asked for without room.")),
-      reports(metrics) {
+      reports(metrics),
+      operational(metrics) {
   for (int i = 1; i < kHealthStates; ++i) {
     by_health[static_cast<size_t>(i)] = &metrics.AddGauge(
         "postrider_delivery_endpoints", "Endpoints in memory that are not healthy, by state.",

@@ -8,6 +8,7 @@
 #include "core/base/metrics.h"
 #include "delivery/endpoint_health.h"
 #include "delivery/endpoint_reporting.h"
+#include "delivery/operational_teller.h"
 #include "delivery/outcome.h"
 #include "dlq/letters/dead_letter_record.h"
 #include "dlq/reports/report_record.h"
@@ -70,6 +71,7 @@ struct DeliveryMetrics {
   Counter& token_fetches;
   Counter& token_failures;
   ReportingMetrics reports;
+  OperationalMetrics operational;
 };
 
 }  // namespace postrider::delivery

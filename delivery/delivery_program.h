@@ -26,6 +26,7 @@
 #include "delivery/fair_queue.h"
 #include "delivery/flight_result.h"
 #include "delivery/named_lines.h"
+#include "delivery/operational_teller.h"
 #include "delivery/own_outage.h"
 #include "delivery/token_cache.h"
 #include "delivery/unreached_hosts.h"
@@ -61,6 +62,11 @@ struct DeliveryOptions {
   Duration forget_after = std::chrono::minutes(10);
   // None: nothing is told of endpoints and attempts.
   absl::optional<EndpointReportingOptions> reports;
+  // None: customers are told of nothing by events.
+  absl::optional<OperationalOptions> operational;
+  // Partitions of the dispatch topic. 0: whose an endpoint is cannot be told, so that of those
+  // without messages nothing is.
+  int32_t key_groups = 0;
   HealthOptions health;
   // An endpoint that has never answered with 2xx is sent one request in so long.
   Duration unproven_interval = std::chrono::seconds(1);

@@ -37,6 +37,7 @@ const subscriptions::BacklogSettings* EndpointFunction::BoundsOf(const EndpointS
 // Looks for endpoints beyond their bounds; what is to be done is done in turns.
 void EndpointFunction::LookAtBounds(EndpointState& state) {
   const subscriptions::BacklogSettings* bounds = BoundsOf(state);
+  if (bounds == nullptr) state.backlog_oldest.reset();
   if (bounds == nullptr || beyond_.contains(state.key)) return;
   const MonotonicTime now = ctx_->clock().Now();
   bool beyond = backlog_->bytes(state.key) > static_cast<uint64_t>(bounds->bytes_max);
@@ -44,6 +45,8 @@ void EndpointFunction::LookAtBounds(EndpointState& state) {
     state.look_at_age = now + kLookAtAgeEvery;
     const absl::optional<Oldest> oldest = FindOldest(state);
     beyond = oldest && Age(ctx_->clock().Wall(), oldest->dispatch_time) > bounds->age_max;
+    state.backlog_oldest.reset();
+    if (oldest) state.backlog_oldest = oldest->dispatch_time;
   }
   if (!beyond) return;
   if (beyond_.empty()) ctx_->SetTimer(kFunctionKey, kBoundsTimer, now);

@@ -59,6 +59,14 @@ absl::Status EndpointFunction::Open(TaskContext& ctx) {
     health.name = "health";
     health_ = std::make_unique<ValueState<HealthRecord>>(ctx.state(kEndpointChangelog), ctx.clock(),
                                                          health, HealthSerializer());
+    StateDescriptor told;
+    told.id = kOperationalState;
+    told.name = "operational";
+    told_ = std::make_unique<ValueState<OperationalRecord>>(
+        ctx.state(kEndpointChangelog), ctx.clock(), told, OperationalSerializer());
+  }
+  if (program_.options().operational && program_.options().key_groups > 0) {
+    ctx.SetTimer(kFunctionKey, kSecretsTimer, ctx.clock().Now() + kSweepInterval);
   }
   return absl::OkStatus();
 }
@@ -73,6 +81,7 @@ EndpointState& EndpointFunction::StateOf(absl::string_view key) {
     state.last_used = ctx_->clock().Now();
     if (backlog_ != nullptr) state.flag = backlog_->ReadFlag(key);
     ReadHealth(state);
+    ReadTold(state);
     ReadSettings(state);
     if (!std::exchange(sweeping_, true)) {
       const MonotonicTime now = ctx_->clock().Now();
@@ -317,6 +326,7 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
   if (tag == kRebuildTimer) return Rebuild();
   if (tag == kBoundsTimer) return KeepBounds();
   if (tag == kOrphanTimer) return RemoveOrphans();
+  if (tag == kSecretsTimer) return LookAtSecrets();
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return;
   if (tag == kBatchTimer && !state->open.messages.empty()) {
@@ -388,7 +398,8 @@ void EndpointFunction::Sweep() {
     }
     const bool gone = snapshot != nullptr && snapshot->FindEndpoint(state.id) == nullptr;
     const bool unused = now - state.last_used >= program_.options().forget_after;
-    if (gone || (unused && !state.learned.any())) idle.push_back(state.key);
+    const bool kept = state.learned.any() || state.teller.CountsAt(now);
+    if (gone || (unused && !kept)) idle.push_back(state.key);
   });
   for (const std::string& key : idle) {
     ForgetHealth(*endpoints_.Get(key));

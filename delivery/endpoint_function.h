@@ -12,6 +12,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -32,10 +33,12 @@
 #include "delivery/endpoint_reporting.h"
 #include "delivery/endpoint_state.h"
 #include "delivery/flight_result.h"
+#include "delivery/operational_teller.h"
 #include "delivery/outcome.h"
 #include "delivery/prepared_endpoint.h"
 #include "dlq/letters/dead_letter_record.h"
 #include "dlq/reports/report_record.h"
+#include "subscriptions/registry/endpoint.h"
 
 namespace postrider::delivery {
 
@@ -62,7 +65,8 @@ struct MovedFlight;
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
 // endpoint_sending.cc, endpoint_way_out.cc, endpoint_ordering.cc, endpoint_gate.cc,
 // endpoint_settling.cc, endpoint_splitting.cc, endpoint_parking.cc, endpoint_bounds.cc,
-// endpoint_orphans.cc, endpoint_moving.cc, endpoint_observed.cc and endpoint_handover.cc.
+// endpoint_orphans.cc, endpoint_moving.cc, endpoint_observed.cc, endpoint_telling.cc and
+// endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -252,6 +256,18 @@ class EndpointFunction final : public KeyedProcessFunction,
   void NoteAttempt(EndpointState& state, const Outcome& outcome);
   void TellStatus(EndpointState& state);
 
+  // endpoint_telling.cc
+  OperationalFacts LookAt(const EndpointState& state) const;
+  void Tell(EndpointState& state);
+  void ReadTold(EndpointState& state);
+  void WriteTold(EndpointState& state);
+  bool StoreTold(const std::string& key, const OperationalRecord& told);
+  bool EmitOperational(const subscriptions::Endpoint& endpoint,
+                       const OperationalTeller::Event& event,
+                       absl::AnyInvocable<void(bool) &&> answer);
+  void LookAtSecrets();
+  void TellSecret(const std::shared_ptr<const subscriptions::Endpoint>& endpoint, WallTime ends);
+
   // endpoint_splitting.cc
   void Replace(EndpointState& state, const Batch& batch, std::vector<Batch>& pieces);
   void SettlePartly(EndpointState& state, Batch batch, const Outcome& outcome,
@@ -348,7 +364,9 @@ class EndpointFunction final : public KeyedProcessFunction,
   // None without the changelogs, like the backlog.
   std::unique_ptr<ValueState<HealthRecord>> health_;
   absl::flat_hash_set<std::string> health_unwritten_;  // for want of room
-  std::unique_ptr<Backlog> backlog_;                   // none: see DeliveryOptions::durable_backlog
+  std::unique_ptr<ValueState<OperationalRecord>> told_;
+  absl::flat_hash_set<std::string> telling_secrets_;  // of these it is on its way
+  std::unique_ptr<Backlog> backlog_;                  // none: see DeliveryOptions::durable_backlog
   RecentIdentities recent_;
   // Entries that ended before their record was read (again), by its offset: a predecessor had
   // parked them and was gone before its commit said so. At most kEndedAheadMax.

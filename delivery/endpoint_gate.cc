@@ -232,6 +232,7 @@ void EndpointFunction::ReadHealth(EndpointState& state) {
 // the time in which something is observed again.
 void EndpointFunction::WriteHealth(EndpointState& state) {
   TellStatus(state);
+  Tell(state);
   if (health_ == nullptr) return;
   state.health.OnHeld(state.hold_until, ctx_->clock().Now(), ctx_->clock().Wall());
   if (!state.health.TakeChanged()) return;
@@ -256,7 +257,11 @@ void EndpointFunction::WriteHealthAgain() {
 // The endpoint leaves memory. One that was deleted has no health any more.
 void EndpointFunction::ForgetHealth(EndpointState& state) {
   CountHealth(state, HealthState::kHealthy);
-  if (!state.absent || !state.health_stored) return;
+  if (!state.absent) return;
+  if (told_ != nullptr && state.teller.told() != OperationalRecord()) {
+    static_cast<void>(told_->Clear(state.key));
+  }
+  if (!state.health_stored) return;
   // Without room it stays: a few bytes of an endpoint that never comes again.
   static_cast<void>(health_->Clear(state.key));
 }

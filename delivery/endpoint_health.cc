@@ -228,7 +228,10 @@ EndpointHealth::Judgement EndpointHealth::OnOutcome(const Outcome& outcome, bool
   switch (outcome.breaker) {
     case BreakerEffect::kSuccess: {
       judgement.closed = breaker_.OnSuccess(now, probe);
-      if (judgement.closed) recovering_ = true;
+      if (judgement.closed) {
+        recovering_ = true;
+        closed_at_ = now;
+      }
       failing_since_.reset();
       if (!record_.answered || judgement.closed || record_.failing_since != WallTime()) {
         record_.answered = true;
@@ -283,6 +286,13 @@ void EndpointHealth::OnHeld(MonotonicTime until, MonotonicTime now, WallTime wal
   if (until - now < kWorthWriting || Age(held, record_.held_until) < kWorthWriting) return;
   record_.held_until = held;
   Touch();
+}
+
+bool EndpointHealth::well(MonotonicTime now) const {
+  constexpr std::chrono::minutes kSlowStart{1};
+  const HealthState is = state();
+  return record_.answered && (is == HealthState::kHealthy ||
+                              (is == HealthState::kProbing && now - closed_at_ >= kSlowStart));
 }
 
 HealthState EndpointHealth::state() const {

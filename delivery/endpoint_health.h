@@ -109,6 +109,8 @@ class EndpointHealth {
     return stopped() ? absl::nullopt : breaker_.MayStartAt();
   }
   bool answered() const { return record_.answered; }
+  // It has taken something, and goes on well: its slow start is over, or has lasted for a minute.
+  bool well(MonotonicTime now) const;
   bool failing() const { return breaker_.state() != Breaker::State::kClosed; }
   const Breaker& breaker() const { return breaker_; }
   bool paused() const { return paused_; }  // by customer or operator
@@ -134,6 +136,7 @@ class EndpointHealth {
   bool paused_ = false;
   bool enabled_ = true;
   bool recovering_ = false;
+  MonotonicTime closed_at_{};
   uint64_t generation_ = 0;  // of what is desired
   absl::optional<MonotonicTime> failing_since_;
 };

@@ -275,6 +275,7 @@ void EndpointFunction::ParkOld() {
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     LookAtBounds(state);
     TellStatus(state);
+    Tell(state);
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
     const absl::optional<MonotonicTime> oldest = OldestPending(state);

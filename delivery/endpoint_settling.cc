@@ -13,6 +13,7 @@
 #include "delivery/partial_ack.h"
 #include "delivery/steering.h"
 #include "dlq/letters/dead_letter_log.h"
+#include "subscriptions/registry/own_events.h"
 
 namespace postrider::delivery {
 
@@ -228,6 +229,11 @@ void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadR
   letter.given_up_at = ctx_->clock().Wall();
   letter.data = std::string(message.content->data());
   program_.metrics().CountDeadLetter(reason).Increment();
+  // What a person wanted is no news, and our own events make no other.
+  if (program_.options().operational && reason != dlq::DeadReason::kSkippedOnResume &&
+      !subscriptions::IsReservedTenant(record.tenant)) {
+    state.teller.OnDeadLetter(ctx_->clock().Now(), ctx_->clock().Wall());
+  }
   Output output;
   output.record = dlq::MakeDeadLetterAppend(program_.options().topic_prefix, letter);
   output.ending = EndingOf(state, message, std::move(group));

@@ -22,6 +22,7 @@
 #include "delivery/endpoint_health.h"
 #include "delivery/endpoint_order.h"
 #include "delivery/endpoint_reporting.h"
+#include "delivery/operational_teller.h"
 #include "delivery/prepared_endpoint.h"
 #include "delivery/rate_limit.h"
 #include "delivery/retry_policy.h"
@@ -94,6 +95,8 @@ struct EndpointState {
   bool absent = false;             // from the snapshot
   std::shared_ptr<const subscriptions::Endpoint> desired;  // as it was read last
   // What is told of it.
+  OperationalTeller teller;
+  absl::optional<WallTime> backlog_oldest;  // as it was looked at last
   EndpointReporting::Told told;
   uint64_t told_backlog = 0;  // bytes
   WallTime told_attempt;

@@ -20,6 +20,8 @@ inline constexpr uint32_t kInheritedTimer = 5;
 inline constexpr uint32_t kRebuildTimer = 6;  // goes on with what a restored backlog holds
 inline constexpr uint32_t kBoundsTimer = 7;   // backlogs beyond their bounds
 inline constexpr uint32_t kOrphanTimer = 8;   // goes on with what nothing in the backlog needs
+inline constexpr uint32_t kSecretsTimer = 9;  // signing secrets that end soon
+inline constexpr std::chrono::minutes kSecretsInterval{10};
 inline constexpr std::chrono::minutes kSweepInterval{1};
 inline constexpr std::chrono::seconds kAgeInterval{1};
 

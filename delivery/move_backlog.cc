@@ -157,7 +157,7 @@ class Mover {
       const absl::optional<StateKey> key = DecodeStateKey(read.identity);
       if (!key) return Unreadable(tp, "an identity");
       if (key->state < kReservedStateIds && key->state != kHasBacklogState &&
-          key->state != kHealthState) {
+          key->state != kHealthState && key->state != kOperationalState) {
         return Unknown(tp, key->state);
       }
       return absl::OkStatus();

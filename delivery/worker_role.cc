@@ -87,6 +87,7 @@ void WorkerOptions::Register(Options& options) {
                    "What the backlog of a pool takes on disk at most, an equal share for each key "
                    "group.");
   reports.Register(options);
+  operational.Register(options);
 }
 
 absl::StatusOr<MemoryBudget> WorkerOptions::Memory() const {
@@ -237,6 +238,8 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.health.auto_disable_after = options.auto_disable_after;
   delivery.requests_max = static_cast<size_t>(options.requests_max);
   delivery.reports = options.reports;
+  delivery.operational = options.operational;
+  delivery.key_groups = static_cast<int32_t>(options.key_groups);
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);
   sink_options.host_waiting_max = std::max<size_t>(sink_options.in_flight_max / 8, 1);

@@ -23,6 +23,7 @@
 #include "core/stream/state_store.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/memory_budget.h"
+#include "delivery/operational_teller.h"
 #include "subscriptions/registry/snapshot.h"
 
 namespace postrider::delivery {
@@ -48,6 +49,7 @@ struct WorkerOptions {
   std::string state_directory;          // empty: below the process's data directory
   int64_t backlog_bytes_max = int64_t{64} << 30;
   EndpointReportingOptions reports;
+  OperationalOptions operational;
   // Of the pool's topics; no option: the control topic says it, and key_groups with it.
   uint64_t generation = 1;
 

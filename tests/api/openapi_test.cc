@@ -5,6 +5,7 @@
 #include "core/json/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "subscriptions/registry/own_events.h"
 
 namespace postrider::api {
 namespace {
@@ -31,6 +32,17 @@ TEST(OpenApiTest, ShowsEveryRouteOfTheTableAndItself) {
   const JsonValue* itself = paths->Find("/openapi.json")->Find("get");
   ASSERT_NE(itself, nullptr);
   EXPECT_TRUE(itself->Find("security")->array()->empty());
+}
+
+TEST(OpenApiTest, ShowsWhatCustomersAreToldOfTheirEndpoints) {
+  const auto document = JsonValue::Parse(OpenApiDocument({}));
+  ASSERT_TRUE(document.ok());
+  const JsonValue* webhooks = document->Find("webhooks");
+  ASSERT_NE(webhooks, nullptr);
+  EXPECT_EQ(webhooks->object()->size(), subscriptions::OperationalEventTypes().size());
+  for (const absl::string_view type : subscriptions::OperationalEventTypes()) {
+    ASSERT_NE(webhooks->Find(type), nullptr) << type;
+  }
 }
 
 TEST(OpenApiTest, IsWhatTheRouteServes) {
