@@ -37,6 +37,7 @@
 #include "core/base/metrics.h"
 #include "core/base/options.h"
 #include "core/base/status_macros.h"
+#include "core/crypto/key_file.h"
 #include "core/crypto/key_ring.h"
 #include "core/crypto/random.h"
 #include "core/http/address_guard.h"
@@ -61,6 +62,7 @@
 #include "migrations/runner.h"
 #include "rescale_command.h"
 #include "savepoint_command.h"
+#include "secrets_command.h"
 #include "state_command.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/matching/matcher_role.h"
@@ -79,6 +81,7 @@ using std::chrono::seconds;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr seconds kMemoryInterval{2};
+constexpr seconds kKeyFileInterval{1};
 // Before a worker leaves topics that are rescaled its requests end; they do within their timeout.
 constexpr seconds kInFlightWait{20};
 constexpr milliseconds kInFlightLook{100};
@@ -109,9 +112,10 @@ struct ProgramOptions {
     options.Add("data_dir", &data_dir,
                 "Where a process keeps its last snapshot and, while it runs, the backlog; its own, "
                 "made when it is missing.");
-    options.Add("secrets.key_file", &key_file,
-                "The master keys that secrets are sealed with: lines `keyid:base64 of 32 bytes`, "
-                "the first one seals; readable by its owner only.");
+    options.Add(
+        "secrets.key_file", &key_file,
+        "The master keys that secrets are sealed with: lines `keyid:base64 of 32 bytes`, "
+        "the first one seals; readable by its owner only. It is read again when it changes.");
     options.AddChoice("log.level", &log_level, {"debug", "info", "warn", "error"},
                       "The least level of log lines.");
     options.AddDuration("startup_timeout", &startup_timeout, milliseconds(1'000),
@@ -325,6 +329,7 @@ class Service {
     RETURN_IF_ERROR(options_.database.Complete());
     ASSIGN_OR_RETURN(KeyRing keys, LoadKeys(options_));
     keys_ = std::make_unique<KeyRing>(std::move(keys));
+    key_file_ = std::make_unique<KeyFileWatch>(options_.key_file, *keys_);
     ASSIGN_OR_RETURN(rules_, MakeAddressRules(options_));
     ASSIGN_OR_RETURN(proxy_, options_.egress_proxy.Load());
     RETURN_IF_ERROR(RaiseFileLimit());
@@ -349,6 +354,7 @@ class Service {
         absl::IsFailedPrecondition(version)) {
       return version;
     }
+    LookAtKeyFile();
     RETURN_IF_ERROR(WaitForLog());
     if (options_.Has("indexer")) RETURN_IF_ERROR(StartIndexer());
     if (options_.Has("api")) RETURN_IF_ERROR(StartApi());
@@ -727,6 +733,12 @@ class Service {
     loop_->CallAfter(kMemoryInterval, [this] { LookAtMemory(); });
   }
 
+  // While a key is changed (secrets_command.h) nobody is restarted.
+  void LookAtKeyFile() {
+    key_file_->Look();
+    loop_->CallAfter(kKeyFileInterval, [this] { LookAtKeyFile(); });
+  }
+
   // With a key file that opens no secret at all, every message would end as a dead letter.
   absl::Status CheckKeys(const subscriptions::Snapshot& snapshot) const {
     absl::Status failure;
@@ -830,6 +842,7 @@ class Service {
   Metrics metrics_;
   int signal_fd_ = -1;
   std::unique_ptr<KeyRing> keys_;
+  std::unique_ptr<KeyFileWatch> key_file_;
   std::shared_ptr<const AddressRules> rules_;
   std::shared_ptr<const EgressProxy> proxy_;
   int64_t open_files_max_ = 0;
@@ -951,6 +964,35 @@ std::vector<std::pair<CLI::App*, SavepointCommand::Verb>> AddSavepointVerbs(
           {list, Verb::kList}};
 }
 
+// `postrider secrets VERB`.
+template <typename Add>
+std::vector<std::pair<CLI::App*, SecretsCommand::Verb>> AddSecretsVerbs(CLI::App& app,
+                                                                        const Add& add,
+                                                                        SecretsCommand& command) {
+  using Verb = SecretsCommand::Verb;
+  CLI::App* parent = app.add_subcommand("secrets", "The master keys, changed while all goes on");
+  parent->require_subcommand(1);
+  CLI::App* rotate =
+      add(parent, "rotate", "A new key seals all secrets; where every process reads this key file");
+  rotate->add_option("--wait", command.wait,
+                     "How long processes get to read the file between the steps (5s)");
+  CLI::App* add_key = add(parent, "add-key", "Adds a new key, which opens only; prints its id");
+  CLI::App* use_key = add(parent, "use-key", "Seals with a key that every process has");
+  use_key->add_option("id", command.key_id, "As `add-key` printed it")->required();
+  CLI::App* reseal = add(parent, "reseal", "Seals anew what another key has sealed");
+  return {{rotate, Verb::kRotate},
+          {add_key, Verb::kAddKey},
+          {use_key, Verb::kUseKey},
+          {reseal, Verb::kReseal}};
+}
+
+int RunSecrets(ProgramOptions options, const SecretsCommand& command) {
+  absl::Status status = options.database.Complete();
+  if (status.ok()) status = LoadKeys(options).status();
+  if (status.ok()) status = RunSecretsCommand(command, options.key_file, options.database.api_url);
+  return status.ok() ? 0 : Fail(status);
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Delivers events from Kafka to customers' HTTP endpoints.", "postrider");
   app.set_version_flag("--version", std::string("postrider ") + POSTRIDER_VERSION);
@@ -976,6 +1018,9 @@ int Main(int argc, char** argv) {
   CLI::App* create = add(keys, "create", "Makes an operator's key and prints it once");
   create->add_option("--scope", scope, "operator")->required();
   create->add_option("--name", name, "What it is for");
+  SecretsCommand secrets;
+  const std::vector<std::pair<CLI::App*, SecretsCommand::Verb>> secrets_verbs =
+      AddSecretsVerbs(app, add, secrets);
   CLI::App* config = app.add_subcommand("config", "The configuration");
   config->require_subcommand(1);
   CLI::App* check = add(config, "check", "Says whether the options are valid");
@@ -1034,6 +1079,13 @@ int Main(int argc, char** argv) {
     savepoint.verb = verb;
     is_savepoint = true;
   }
+  bool is_secrets = false;
+  for (const auto& [command, verb] : secrets_verbs) {
+    if (!*command) continue;
+    chosen = command;
+    secrets.verb = verb;
+    is_secrets = true;
+  }
   absl::Status status = LoadOptions(options, config_file, chosen->remaining());
   if (status.ok()) status = program.Check();
   if (!status.ok()) {
@@ -1044,6 +1096,7 @@ int Main(int argc, char** argv) {
   ParseLogLevel(program.log_level, &level);
   StartLog(level);
 
+  if (is_secrets) return RunSecrets(program, secrets);
   if (is_savepoint) {
     if (savepoint.pool.empty()) savepoint.pool = program.worker.pool;
     status = RunSavepointCommand(savepoint, program.kafka);

@@ -36,6 +36,7 @@ std::string EncodeHealth(const HealthRecord& record, uint32_t) {
     out.Zigzag(MillisSinceEpoch(pause.from));
     out.Zigzag(MillisSinceEpoch(pause.until));
   }
+  out.Varint(record.generation);
   return out.Take();
 }
 
@@ -66,6 +67,8 @@ absl::optional<HealthRecord> DecodeHealth(absl::string_view bytes, uint32_t) {
     pause.until = WallTimeFromMillis(in.Zigzag());
     record.pauses.push_back(pause);
   }
+  // The first records ended here.
+  if (!in.done()) record.generation = in.Varint();
   if (!in.done()) return absl::nullopt;
   record.answered = answered == 1;
   record.opened = static_cast<uint32_t>(opened);
@@ -137,6 +140,7 @@ void EndpointHealth::Clear() {
   failing_since_.reset();
   HealthRecord cleared;
   cleared.destination = record_.destination;
+  cleared.generation = record_.generation;
   cleared.pauses = std::move(record_.pauses);
   cleared.disabled = record_.disabled;
   cleared.disabled_generation = record_.disabled_generation;
@@ -153,10 +157,14 @@ EndpointHealth::Change EndpointHealth::OnDesired(const subscriptions::Endpoint& 
   const uint64_t destination = DestinationOf(endpoint);
   if (record_.destination != destination) {
     // Nothing was observed of one that is met for the first time.
-    change.cleared = record_.destination != 0;
+    const bool first = record_.destination == 0;
+    change.cleared = !first && record_.generation != endpoint.generation;
     if (change.cleared) Clear();
     record_.destination = destination;
-    if (change.cleared) Touch();
+    if (!first) Touch();
+  }
+  if (std::exchange(record_.generation, endpoint.generation) != endpoint.generation && failing()) {
+    Touch();
   }
   const subscriptions::EndpointSettings& settings = endpoint.settings;
   paused_ = settings.pause.by_customer || settings.pause.by_operator;

@@ -34,7 +34,9 @@ struct HealthRecord {
   static constexpr size_t kPausesMax = 16;
 
   uint64_t destination = 0;  // of URL, auth and TLS, that all below (but for pauses) is about
-  bool answered = false;     // with a 2xx, once
+  // The endpoint's, when it had that destination: at the same one secrets were only sealed anew.
+  uint64_t generation = 0;
+  bool answered = false;  // with a 2xx, once
   WallTime failing_since;
   uint32_t opened = 0;  // see Breaker::Restore()
   WallTime open_until;

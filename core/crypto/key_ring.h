@@ -1,5 +1,7 @@
 #pragma once
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,7 +15,9 @@ namespace postrider {
 // The master keys: the first one seals, all of them open. Sealed bytes are
 //   version (1) | length of the key id | key id | nonce (12) | ciphertext | tag (16)
 //
-// Threads: any, once made. Its errors never hold plaintext or key bytes.
+// Threads: any, once made; one at a time calls Replace(). Its errors never hold plaintext or key
+// bytes.
+// Bounds:  the keys of each Replace() stay in memory, at most 4 KB, until it goes.
 class KeyRing {
  public:
   // Reads `secrets.key_file`: lines `keyid:base64 of 32 bytes`; empty lines and lines that begin
@@ -25,8 +29,9 @@ class KeyRing {
   // One line for a new file, with a key made now.
   static std::string NewKeyLine(absl::string_view key_id);
 
-  KeyRing(KeyRing&&) noexcept = default;
-  KeyRing& operator=(KeyRing&&) noexcept = default;
+  // While nobody uses it.
+  KeyRing(KeyRing&& other) noexcept;
+  KeyRing& operator=(KeyRing&&) = delete;
   KeyRing(const KeyRing&) = delete;
   KeyRing& operator=(const KeyRing&) = delete;
   ~KeyRing();
@@ -36,11 +41,23 @@ class KeyRing {
   // sealed for another place.
   absl::StatusOr<std::string> Open(absl::string_view sealed, const SealContext& context) const;
 
-  const std::string& active_key_id() const { return keys_.front().first; }
+  // Whether it was sealed with the key that seals now.
+  bool IsCurrent(absl::string_view sealed) const;
+
+  // From now on these are the keys. False: they are the same, in the same order.
+  bool Replace(KeyRing fresh);
+
+  // As long as the ring, also when another one has taken its place.
+  const std::string& active_key_id() const { return keys().front().first; }
 
  private:
-  explicit KeyRing(std::vector<std::pair<std::string, SealKey>> keys);
-  std::vector<std::pair<std::string, SealKey>> keys_;
+  using Keys = std::vector<std::pair<std::string, SealKey>>;
+
+  explicit KeyRing(Keys keys);
+  const Keys& keys() const { return *now_.load(std::memory_order_acquire); }
+
+  std::vector<std::unique_ptr<Keys>> all_;  // whoever uses former ones may be about to yet
+  std::atomic<const Keys*> now_;
 };
 
 }  // namespace postrider

@@ -90,6 +90,22 @@ absl::StatusOr<std::string> OpenSetting(const KeyRing& keys, CustomerId customer
   return keys.Open(sealed, place.context(ColumnOf(which)));
 }
 
+absl::StatusOr<EndpointSealed> Reseal(const KeyRing& keys, CustomerId customer, EndpointId endpoint,
+                                      EndpointSealed sealed) {
+  const Place place(customer, endpoint);
+  const std::pair<std::string*, SealContext> columns[] = {
+      {&sealed.secrets, place.context()},
+      {&sealed.auth, place.context(ColumnOf(SealedSetting::kAuth))},
+      {&sealed.tls_key, place.context(ColumnOf(SealedSetting::kTlsKey))},
+  };
+  for (const auto& [value, context] : columns) {
+    if (value->empty() || keys.IsCurrent(*value)) continue;
+    ASSIGN_OR_RETURN(const std::string plain, keys.Open(*value, context));
+    *value = keys.Seal(plain, context);
+  }
+  return sealed;
+}
+
 std::vector<EndpointSecret> RotateSecrets(std::vector<EndpointSecret> secrets, std::string fresh,
                                           WallTime now, std::chrono::seconds overlap) {
   std::vector<EndpointSecret> rotated;

@@ -46,6 +46,18 @@ absl::StatusOr<std::string> OpenSetting(const KeyRing& keys, CustomerId customer
                                         EndpointId endpoint, SealedSetting which,
                                         absl::string_view sealed);
 
+// All that is sealed of an endpoint's row; empty: there is none.
+struct EndpointSealed {
+  std::string secrets;
+  std::string auth;
+  std::string tls_key;
+  friend bool operator==(const EndpointSealed&, const EndpointSealed&) = default;
+};
+// The same, sealed with the key that seals now; what is so already stays. Errors as
+// KeyRing::Open().
+absl::StatusOr<EndpointSealed> Reseal(const KeyRing& keys, CustomerId customer, EndpointId endpoint,
+                                      EndpointSealed sealed);
+
 // `secrets` after a rotation at `now`: `fresh` first, the others expiring no later than
 // now + overlap, without those that have expired, at most kEndpointSecretsMax.
 std::vector<EndpointSecret> RotateSecrets(std::vector<EndpointSecret> secrets, std::string fresh,

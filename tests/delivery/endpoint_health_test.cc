@@ -220,9 +220,30 @@ TEST_F(EndpointHealthTest, AChangeOfAuthOrTlsClearsAndOneOfTheBatchDoesNot) {
   EXPECT_FALSE(health_.failing());
 }
 
+// A change of the master key: other bytes, the same secrets, and no new generation.
+TEST_F(EndpointHealthTest, SecretsThatAreSealedAnewClearNothing) {
+  endpoint_.settings.auth.kind = subscriptions::AuthKind::kBearer;
+  endpoint_.auth_sealed = "sealed";
+  Change();
+  Fail(10);
+  ASSERT_TRUE(health_.failing());
+  endpoint_.auth_sealed = "sealed anew";
+  EXPECT_FALSE(Desire().cleared);
+  EXPECT_TRUE(health_.failing());
+  EndpointHealth successor = Successor();
+  endpoint_.auth_sealed = "and once more";
+  EXPECT_FALSE(successor.OnDesired(endpoint_, wall_).cleared);
+  EXPECT_TRUE(successor.failing());
+  ++endpoint_.generation;
+  endpoint_.auth_sealed = "another one";
+  EXPECT_TRUE(successor.OnDesired(endpoint_, wall_).cleared);
+  EXPECT_FALSE(successor.failing());
+}
+
 TEST_F(EndpointHealthTest, AChangeOfUrlWhileNobodyOwnedTheEndpointClearsToo) {
   Fail(10);
   EndpointHealth successor = Successor();
+  ++endpoint_.generation;
   endpoint_.settings.url = "https://receiver.example/other";
   EXPECT_TRUE(successor.OnDesired(endpoint_, wall_).cleared);
   EXPECT_FALSE(successor.failing());
@@ -339,6 +360,7 @@ TEST_F(EndpointHealthTest, WritesHoldsThatAreWorthIt) {
 TEST(HealthSerializerTest, BringsBackWhatWasWrittenAndRefusesAnythingElse) {
   HealthRecord record;
   record.destination = 0x0123456789abcdefULL;
+  record.generation = 9;
   record.answered = true;
   record.failing_since = WallTimeFromMillis(1'900'000'000'123);
   record.opened = 7;
@@ -353,9 +375,12 @@ TEST(HealthSerializerTest, BringsBackWhatWasWrittenAndRefusesAnythingElse) {
   const StateSerializer<HealthRecord> serializer = HealthSerializer();
   const std::string bytes = serializer.encode(record, 1);
   EXPECT_EQ(serializer.decode(bytes, 1), record);
-  for (size_t size = 0; size < bytes.size(); ++size) {
+  for (size_t size = 0; size + 1 < bytes.size(); ++size) {
     EXPECT_FALSE(serializer.decode(bytes.substr(0, size), 1).has_value()) << size;
   }
+  // As the first records were.
+  record.generation = 0;
+  EXPECT_EQ(serializer.decode(bytes.substr(0, bytes.size() - 1), 1), record);
   EXPECT_FALSE(serializer.decode(bytes + "x", 1).has_value());
 }
 

@@ -119,6 +119,46 @@ class ProbeTest(SystemTest):
             self.assertFalse(labels & {"customer", "tenant", "endpoint", "subscription"}, labels)
 
 
+class MasterKeyTest(SystemTest):
+    """Another master key, while every role runs in a process of its own."""
+
+    @classmethod
+    def begin(cls, world):
+        world.serve_apart()
+
+    def test_another_key_seals_everything_while_all_processes_run(self):
+        path = "/" + self.unique("hook")
+        tenant = self.unique("t")
+        customer = Customer(self.world, (tenant,))
+        endpoint = customer.endpoint(path, auth={"kind": "bearer", "token": "tok"})
+        key_file = pathlib.Path(self.world.env["POSTRIDER_SECRETS__KEY_FILE"])
+        old = key_file.read_text()
+        said = self.world.run_ok("secrets", "rotate", "--wait", "3s")
+        self.assertRegex(said, r"sealed anew with k\d{8}-[0-9a-f]{4}: the secrets of 1 of 1 ")
+        self.assertEqual(key_file.stat().st_mode & 0o777, 0o600)
+        # Nothing needs the old one any more: who keeps it only because it stands in the file is
+        # rid of it within seconds.
+        key_file.write_text("".join(line for line in key_file.read_text().splitlines(True)
+                                    if line not in old))
+        for service in self.world.services:
+            wait_until(f"{service.name} reads the keys", 30, lambda s=service: s.log_text().count(
+                "other master keys were read") >= 3)
+        self.world.settle()
+        self.world.publish(self.events(1, tenant))
+        got = wait_until("a delivery", ARRIVE_S, lambda: self.world.receiver.got(path))
+        self.assertEqual({k.lower(): v for k, v in got[0].headers.items()}["authorization"],
+                         "Bearer tok")
+        shown = customer.ok("GET", f"/v1/endpoints/{endpoint['id']}")
+        self.assertEqual(shown["generation"], endpoint["generation"])
+        self.assertEqual(len(shown["public_keys"]), 1)
+        again = self.world.run_ok("secrets", "reseal")
+        self.assertIn("of 0 of 1 endpoints", again)
+        # By the steps of a fleet.
+        added = self.world.run_ok("secrets", "add-key").split()[0]
+        self.assertNotEqual(self.world.run("secrets", "use-key", "k0").returncode, 0)
+        self.assertEqual(self.world.run_ok("secrets", "use-key", added), f"{added} seals")
+
+
 class StopTest(SystemTest):
     @classmethod
     def begin(cls, world):

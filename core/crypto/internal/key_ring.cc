@@ -1,22 +1,20 @@
 #include "core/crypto/key_ring.h"
 
-#include <fcntl.h>
 #include <openssl/crypto.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/crypto/internal/key_file_text.h"
 #include "core/crypto/random.h"
 
 namespace postrider {
@@ -25,7 +23,6 @@ namespace {
 constexpr uint8_t kVersion = 1;
 constexpr size_t kKeysMax = 64;
 constexpr size_t kKeyIdBytesMax = 32;
-constexpr size_t kFileBytesMax = 16 * 1024;
 
 bool IsKeyId(absl::string_view id) {
   return !id.empty() && id.size() <= kKeyIdBytesMax &&
@@ -35,8 +32,6 @@ bool IsKeyId(absl::string_view id) {
          });
 }
 
-void Wipe(std::string& text) { OPENSSL_cleanse(text.data(), text.size()); }
-
 std::string Header(absl::string_view key_id) {
   ByteWriter writer;
   writer.U8(kVersion);
@@ -44,57 +39,34 @@ std::string Header(absl::string_view key_id) {
   return writer.Take();
 }
 
-class FileDescriptor {
- public:
-  explicit FileDescriptor(int fd) : fd_(fd) {}
-  ~FileDescriptor() {
-    if (fd_ >= 0) close(fd_);
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
 }  // namespace
 
-KeyRing::KeyRing(std::vector<std::pair<std::string, SealKey>> keys) : keys_(std::move(keys)) {}
+KeyRing::KeyRing(Keys keys) : now_(nullptr) {
+  all_.push_back(std::make_unique<Keys>(std::move(keys)));
+  now_.store(all_.back().get(), std::memory_order_release);
+}
+
+KeyRing::KeyRing(KeyRing&& other) noexcept
+    : all_(std::move(other.all_)), now_(other.now_.exchange(nullptr)) {}
 
 KeyRing::~KeyRing() {
-  for (auto& [id, key] : keys_) OPENSSL_cleanse(key.data(), key.size());
+  for (const auto& keys : all_) {
+    for (auto& [id, key] : *keys) OPENSSL_cleanse(key.data(), key.size());
+  }
+}
+
+bool KeyRing::Replace(KeyRing fresh) {
+  if (fresh.keys() == keys()) return false;
+  all_.push_back(std::move(fresh.all_.back()));
+  fresh.all_.pop_back();
+  now_.store(all_.back().get(), std::memory_order_release);
+  return true;
 }
 
 absl::StatusOr<KeyRing> KeyRing::Load(const std::string& path) {
-  const FileDescriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  struct stat status = {};
-  if (file.get() < 0 || fstat(file.get(), &status) != 0) {
-    return absl::NotFoundError(
-        absl::StrCat("secrets.key_file ", path, ": ", std::strerror(errno)));
-  }
-  if (!S_ISREG(status.st_mode) || status.st_size > static_cast<off_t>(kFileBytesMax)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "secrets.key_file ", path, ": want a plain file of at most ", kFileBytesMax, " bytes"));
-  }
-  if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("secrets.key_file ", path, ": other users may read it; run `chmod 600 ", path,
-                     "`"));
-  }
-  std::string text(static_cast<size_t>(status.st_size), '\0');
-  size_t filled = 0;
-  while (filled < text.size()) {
-    const ssize_t got = read(file.get(), text.data() + filled, text.size() - filled);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) {
-      Wipe(text);
-      return absl::UnavailableError(absl::StrCat("secrets.key_file ", path, ": cannot be read"));
-    }
-    filled += static_cast<size_t>(got);
-  }
+  ASSIGN_OR_RETURN(std::string text, internal::ReadKeyFile(path));
   absl::StatusOr<KeyRing> ring = Parse(text);
-  Wipe(text);
+  internal::WipeText(text);
   if (ring.ok()) return ring;
   return absl::Status(ring.status().code(),
                       absl::StrCat("secrets.key_file ", path, ": ", ring.status().message()));
@@ -123,11 +95,11 @@ absl::StatusOr<KeyRing> KeyRing::Parse(absl::string_view text) {
     const bool decoded = absl::Base64Unescape(line.substr(colon + 1), &bytes);
     SealKey key{};
     if (!decoded || bytes.size() != key.size()) {
-      Wipe(bytes);
+      internal::WipeText(bytes);
       return fault("the key is not base64 of 32 bytes");
     }
     std::memcpy(key.data(), bytes.data(), key.size());
-    Wipe(bytes);
+    internal::WipeText(bytes);
     keys.emplace_back(std::string(id), key);
     OPENSSL_cleanse(key.data(), key.size());
   }
@@ -140,15 +112,19 @@ std::string KeyRing::NewKeyLine(absl::string_view key_id) {
   std::string bytes(sizeof(SealKey), '\0');
   FillRandom(bytes.data(), bytes.size());
   std::string line = absl::StrCat(key_id, ":", absl::Base64Escape(bytes), "\n");
-  Wipe(bytes);
+  internal::WipeText(bytes);
   return line;
 }
 
 std::string KeyRing::Seal(absl::string_view plain, const SealContext& context) const {
-  const auto& [id, key] = keys_.front();
+  const auto& [id, key] = keys().front();
   std::string sealed = Header(id);
   sealed += SealBox(key, sealed, plain, context);
   return sealed;
+}
+
+bool KeyRing::IsCurrent(absl::string_view sealed) const {
+  return absl::StartsWith(sealed, Header(active_key_id()));
 }
 
 absl::StatusOr<std::string> KeyRing::Open(absl::string_view sealed,
@@ -159,7 +135,7 @@ absl::StatusOr<std::string> KeyRing::Open(absl::string_view sealed,
   if (!reader.ok() || version != kVersion || !IsKeyId(id)) {
     return absl::DataLossError("seal: the sealed value cannot be opened");
   }
-  for (const auto& [key_id, key] : keys_) {
+  for (const auto& [key_id, key] : keys()) {
     if (key_id == id) {
       return OpenBox(key, sealed.substr(0, sealed.size() - reader.rest().size()), reader.rest(),
                      context);
