@@ -165,11 +165,12 @@ ChangelogReplay::Known& ChangelogReplay::KnownOf(absl::string_view identity) {
   return known_[identity];
 }
 
-void ChangelogReplay::OnLive(absl::string_view identity) {
+void ChangelogReplay::OnLive(absl::string_view identity, bool put) {
   Known& known = KnownOf(identity);
   if (known.epoch) Erasable(identity, *known.epoch);
   known = Known();
   known.live = true;
+  known.live_put = put;
 }
 
 absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view key,
@@ -194,6 +195,14 @@ absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view ke
   if (known.live) {
     // What this task has written itself stands; only records of other epochs are in the way.
     if (record.kind != ChangelogKind::kErase) Erasable(record.identity, record.epoch);
+    if (!known.live_put || late || record.epoch >= own_epoch_) return step;
+    known.put_before =
+        record.kind == ChangelogKind::kPut && rule_of_(record.identity) == Rule::kOnce;
+    if (!known.put_before) return step;
+    step.effect = Effect::kPutBefore;
+    step.epoch = record.epoch;
+    step.payload = std::move(record.payload);
+    step.identity = std::move(record.identity);
     return step;
   }
   if (late) {
@@ -236,6 +245,7 @@ absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view ke
 std::vector<std::string> ChangelogReplay::Reassert() const {
   std::vector<std::string> identities;
   for (const auto& [identity, known] : known_) {
+    if (known.put_before) identities.push_back(identity);
     if (!known.has_value || known.live || *known.epoch == own_epoch_) continue;
     if (known.shadowed || rule_of_(identity) == Rule::kInPlace) identities.push_back(identity);
   }

@@ -61,7 +61,8 @@ inline constexpr uint64_t kChangelogMarkersKept = 100;
 // of its own writes.
 //
 //   - a put or clear behind a marker of a higher epoch is ignored; a delete counts
-//   - an identity that was written or removed live meanwhile is left alone: live wins
+//   - an identity that was written or removed live meanwhile is left alone: live wins; of an entry
+//     that was put live it is told that it had been put before, for it keeps its first place
 //   - records that nothing will need are listed, to be erased from the log
 //
 // Why an owner re-asserts: a late write of epoch e is ignored, but compaction may have dropped the
@@ -80,8 +81,9 @@ class ChangelogReplay {
 
   enum class Effect {
     kNone,
-    kPut,     // the identity has `payload` now, put by `epoch`
-    kRemove,  // the identity has no value now
+    kPut,        // the identity has `payload` now, put by `epoch`
+    kRemove,     // the identity has no value now
+    kPutBefore,  // this task has put it; earlier on `epoch` had, with `payload` (Rule::kOnce)
   };
   struct Step {
     Effect effect = Effect::kNone;
@@ -97,11 +99,12 @@ class ChangelogReplay {
 
   // This task has put or cleared the identity, or removed it, under its own epoch (the write has
   // been given to the changelog). From now on nothing that is read changes it.
-  void OnLivePut(absl::string_view identity) { OnLive(identity); }
-  void OnLiveRemove(absl::string_view identity) { OnLive(identity); }
+  void OnLivePut(absl::string_view identity) { OnLive(identity, true); }
+  void OnLiveRemove(absl::string_view identity) { OnLive(identity, false); }
   bool IsLive(absl::string_view identity) const;
 
-  // After the last record: identities whose value an earlier epoch had put, to be put again.
+  // After the last record: identities whose value an earlier epoch had put, to be put again; and
+  // those of kPutBefore.
   std::vector<std::string> Reassert() const;
   // After the last record, and after Reassert() was written: the record keys to erase, in this
   // order.
@@ -118,11 +121,13 @@ class ChangelogReplay {
  private:
   struct Known {
     bool live = false;  // written by this task: what is read is of no account
+    bool live_put = false;
+    bool put_before = false;  // with live_put
     bool has_value = false;
     bool shadowed = false;           // a late record has its key: compaction will drop the good one
     absl::optional<uint64_t> epoch;  // of the record that rules, if there is one
   };
-  void OnLive(absl::string_view identity);
+  void OnLive(absl::string_view identity, bool put);
   void Erasable(absl::string_view identity, uint64_t epoch);
   bool Rules(absl::string_view record_key) const;
   void Supersede(absl::string_view identity, Known& known, uint64_t epoch);

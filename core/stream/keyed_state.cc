@@ -432,6 +432,10 @@ absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view ide
   changes[0].value = WithEpoch(place.epoch_, record.payload);
   changes[1].key = PlaceKey(id(), key, identity);
   changes[1].value = PlaceValue(place.order_, place.epoch_, place.bytes_);
+  if (before && before->order_ != place.order_) {
+    changes.resize(3);
+    changes[2].key = QueueKey(id(), key, before->order_, identity);
+  }
   if (expires_) {
     int64_t before_ms = 0;
     if (before) {
@@ -443,7 +447,7 @@ absl::StatusOr<bool> ListState::Put(absl::string_view key, absl::string_view ide
   Added(key, identity, queue_key, place.bytes_, before);
   if (backend_.restoring() != nullptr) {
     backend_.restoring()->OnLivePut(log_identity);
-  } else if (before) {
+  } else if (before && before->epoch_ != place.epoch_) {
     backend_.Erase(log_identity, before->epoch_);
   }
   return true;
@@ -490,6 +494,7 @@ absl::StatusOr<bool> ListState::RemoveAt(absl::string_view key, absl::string_vie
   if (!backend_.Write(std::move(record), std::move(changes), std::move(done))) return false;
   if (place) Removed(key, *place, known);
   if (restoring) backend_.restoring()->OnLiveRemove(log_identity);
+  if (!first_orders_.empty()) first_orders_.erase(log_identity);
   return true;
 }
 
@@ -574,6 +579,17 @@ absl::Status ListState::RestoreRemoved(const StateKey& key) {
   return absl::OkStatus();
 }
 
+absl::Status ListState::RestoreBefore(const StateKey& key, absl::string_view payload) {
+  RETURN_IF_ERROR(CheckPayload(name(), payload, versions().max));
+  ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key.key, key.sub_key));
+  const uint64_t order = DecodeStatePayload(payload)->order;
+  if (!place || place->order_ <= order) return absl::OkStatus();
+  const auto [first, added] =
+      first_orders_.emplace(EncodeStateKey(id(), key.key, key.sub_key), order);
+  if (!added) first->second = std::min(first->second, order);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<DurableState::Expiry> ListState::Expire(const StateKey& key, int64_t expires_ms) {
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key.key, key.sub_key));
   if (!place) return Expiry::kStale;
@@ -586,11 +602,24 @@ absl::StatusOr<DurableState::Expiry> ListState::Expire(const StateKey& key, int6
 
 absl::StatusOr<bool> ListState::Reassert(const StateKey& key) {
   ASSIGN_OR_RETURN(const absl::optional<Place> place, Find(key.key, key.sub_key));
-  if (!place || place->epoch_ >= backend_.epoch()) return true;
+  if (!place) return true;
+  const auto first = first_orders_.find(EncodeStateKey(id(), key.key, key.sub_key));
+  if (first == first_orders_.end() && place->epoch_ >= backend_.epoch()) return true;
   std::string value;
   ASSIGN_OR_RETURN(const bool found,
                    backend_.Get(QueueKey(id(), key.key, place->order_, key.sub_key), value));
   if (!found) return InPlaceState::Unreadable(name());
+  if (first != first_orders_.end()) {
+    absl::optional<StatePayload> payload = DecodeStatePayload(WithoutEpoch(value));
+    if (!payload) return InPlaceState::Unreadable(name());
+    payload->order = first->second;
+    ASSIGN_OR_RETURN(
+        const bool taken,
+        Put(key.key, key.sub_key, MakePlace(first->second, backend_.epoch(), place->bytes_), place,
+            EncodeStatePayload(*payload), {}));
+    if (taken) first_orders_.erase(first);
+    return taken;
+  }
   // As it is: it expires when it would have.
   return Put(key.key, key.sub_key, MakePlace(place->order_, backend_.epoch(), place->bytes_), place,
              std::string(WithoutEpoch(value)), {});

@@ -329,10 +329,11 @@ class ListState final : public DurableState {
 
   absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) override;
   absl::Status RestoreRemoved(const StateKey& key) override;
+  absl::Status RestoreBefore(const StateKey& key, absl::string_view payload) override;
   absl::StatusOr<bool> Reassert(const StateKey& key) override;
   absl::StatusOr<Expiry> Expire(const StateKey& key, int64_t expires_ms) override;
   size_t memory_bytes() const override {
-    return queues_.size() * kQueueBytes + ever_put_.memory_bytes();
+    return (queues_.size() + first_orders_.size()) * kQueueBytes + ever_put_.memory_bytes();
   }
 
  private:
@@ -368,6 +369,8 @@ class ListState final : public DurableState {
   uint64_t bytes_ = 0;
   // Lists that began, and entries that were put again or removed but by a place.
   uint64_t changes_ = 0;
+  // Of entries that were put while the log was read, and stood in it with a lower order.
+  absl::flat_hash_map<std::string, uint64_t> first_orders_;
   // Since the list was empty: most of what is pushed was never put before, and needs no look-up.
   IdentityFilter ever_put_;
 };

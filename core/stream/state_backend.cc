@@ -628,7 +628,11 @@ absl::Status StateBackend::RestoreRecord(absl::string_view key, absl::string_vie
   if (step_->finished_version > 0) {
     RETURN_IF_ERROR(OnFinished(step_->finished_state, step_->finished_version));
   }
-  if (step_->effect != ChangelogReplay::Effect::kNone && !replay_->IsLive(step_->identity)) {
+  if (step_->effect == ChangelogReplay::Effect::kPutBefore) {
+    const absl::optional<StateKey> state_key = DecodeStateKey(step_->identity);
+    ASSIGN_OR_RETURN(DurableState * state, Find(state_key));
+    RETURN_IF_ERROR(state->RestoreBefore(*state_key, step_->payload));
+  } else if (step_->effect != ChangelogReplay::Effect::kNone && !replay_->IsLive(step_->identity)) {
     const absl::optional<StateKey> state_key = DecodeStateKey(step_->identity);
     ASSIGN_OR_RETURN(DurableState * state, Find(state_key));
     if (step_->effect == ChangelogReplay::Effect::kPut) {

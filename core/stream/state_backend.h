@@ -66,6 +66,11 @@ class DurableState {
   // kFailedPrecondition: of a version that this binary does not know.
   virtual absl::Status Restore(const StateKey& key, uint64_t epoch, absl::string_view payload) = 0;
   virtual absl::Status RestoreRemoved(const StateKey& key) = 0;
+  // An earlier owner had put `key` with `payload`, which this task has put meanwhile without
+  // knowing of it. What is to be made of it is put by Reassert().
+  virtual absl::Status RestoreBefore(const StateKey& /*key*/, absl::string_view /*payload*/) {
+    return absl::OkStatus();
+  }
   // Puts the value again under this task's epoch, if an earlier one had put it. False: no room.
   virtual absl::StatusOr<bool> Reassert(const StateKey& key) = 0;
   // The last record has been read.

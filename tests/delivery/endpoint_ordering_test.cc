@@ -251,6 +251,36 @@ TEST_F(OrderingTest, NewMessagesQueueBehindTheBacklogOfAPredecessor) {
   EXPECT_EQ(Backlogged(), 0);
 }
 
+// A matcher that was killed sends again what its successor cannot know; of that the worker, which
+// was killed too, reads again only what it had not finished.
+TEST_F(OrderingTest, ARepeatThatIsReadBeforeItsEntryKeepsTheEntrysPlace) {
+  Begin();
+  Deliver(1, 1);
+  SendAll();
+  sink_->AnswerStatus(0, 500);
+  Settle();
+  Deliver(2, 3);
+  Settle();
+  BeginNextLife();
+  function_->OnResume(ctx());
+  DeliverAt(3, MakeRecord(2));
+  EndReading();
+  for (int i = 0; i < 20 && !ctx().IsCompleted(3); ++i) {  // parked, as it pends for long
+    Advance(seconds(1));
+    Settle();
+  }
+  ASSERT_TRUE(ctx().IsCompleted(3));
+  const size_t sent = sink_->size();
+  RestoreBacklog();
+  Settle();
+  Advance(seconds(2));
+  ASSERT_EQ(sink_->size(), sent + 1);
+  EXPECT_THAT(Events(sink_->at(sent)), ElementsAre("1"));
+  sink_->AnswerStatus(sent, 200);
+  EXPECT_THAT(TakeAll(), ElementsAre("2", "3"));
+  EXPECT_EQ(Backlogged(), 0);
+}
+
 TEST_F(OrderingTest, AnEntryWaitsForRecordsBeforeItThatComeAgain) {
   Begin();
   Deliver(1, 1);

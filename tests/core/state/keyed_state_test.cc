@@ -319,6 +319,41 @@ TEST_F(KeyedStateTest, PutsAnEntryOfAnEarlierEpochAgainAtItsPlace) {
   EXPECT_EQ(Records(1)[1].kind, ChangelogKind::kErase);
 }
 
+// A repeat of its input, behind the first one and read while the log was: the entry keeps the place
+// of the first, or it would come after what had been put behind it.
+TEST_F(KeyedStateTest, AnEntryThatIsPutBeforeItIsReadKeepsItsFirstPlace) {
+  for (const auto& [order, identity] : {std::pair(7, "a"), std::pair(8, "b"), std::pair(9, "c")}) {
+    ASSERT_THAT(task_.list.Push("k", static_cast<uint64_t>(order), identity, 1, "1"),
+                tests::IsOk());
+  }
+  changelog_.AnswerAll();
+  Task next(clock_, changelog_, 2);
+  ChangelogReplay replay(2, ReplayRuleOf);
+  next.backend.BeginRestore(replay);
+  for (const auto& [order, identity] : {std::pair(11, "a"), std::pair(13, "c")}) {
+    ASSERT_THAT(next.list.Push("k", static_cast<uint64_t>(order), identity, 1, "1"),
+                tests::IsOkAndHolds(ListState::Pushed::kTaken));
+  }
+  for (size_t i = 0; i < 3; ++i) {
+    ASSERT_THAT(next.backend.RestoreRecord(changelog_.log[i].key, changelog_.log[i].value),
+                tests::IsOk());
+  }
+  ASSERT_THAT(next.list.Remove("k", "c"), tests::IsOkAndHolds(true));
+  next.backend.EndRestore();
+  EXPECT_THAT(next.List("k"), ElementsAre("7:a=1", "8:b=1"));
+  EXPECT_EQ(next.list.size("k"), 2u);
+  EXPECT_EQ(next.list.bytes("k"), 2u);
+  changelog_.AnswerAll();
+  EXPECT_TRUE(next.backend.settled());
+  EXPECT_THAT(next.List("k"), ElementsAre("7:a=1", "8:b=1"));
+  const std::unique_ptr<Task> third = Restore(3, changelog_.log.size());
+  EXPECT_THAT(third->List("k"), ElementsAre("7:a=1", "8:b=1"));
+  ASSERT_THAT(third->list.Remove("k", "a"), tests::IsOkAndHolds(true));
+  ASSERT_THAT(third->list.Remove("k", "b"), tests::IsOkAndHolds(true));
+  changelog_.AnswerAll();
+  EXPECT_EQ(third->list.size(), 0u);
+}
+
 // The record of the former owner may outlive the one that takes this owner's out of the log: a
 // compaction keeps it, and its erasure may never be written.
 TEST_F(KeyedStateTest, RemovesAnEntryForGoodBeforeItsFormerRecordIsErased) {

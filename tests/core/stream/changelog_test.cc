@@ -164,6 +164,20 @@ TEST_F(ChangelogReplayTest, NeverOverwritesWhatWasWrittenMeanwhile) {
                           ChangelogRecordKey("v1", 5)));
 }
 
+TEST_F(ChangelogReplayTest, TellsOfAnEntryThatWasPutMeanwhileThatItHadBeenPutBefore) {
+  for (const char* identity : {"e1", "e2", "e3", "v1"}) replay_.OnLivePut(identity);
+  const ChangelogReplay::Step step = Read(Put(4, "e1", "first"));
+  EXPECT_EQ(step.effect, Effect::kPutBefore);
+  EXPECT_EQ(step.payload, "first");
+  EXPECT_EQ(Read(Put(4, "e2", "first")).effect, Effect::kPutBefore);
+  EXPECT_EQ(Read(Without(ChangelogKind::kDelete, 4, "e2")).effect, Effect::kNone);
+  EXPECT_EQ(Read(Put(6, "e3", "our own, read back")).effect, Effect::kNone);
+  EXPECT_EQ(Read(Put(4, "v1", "a value has no place")).effect, Effect::kNone);
+  EXPECT_THAT(replay_.Reassert(), ElementsAre("e1"));
+  replay_.OnLiveRemove("e1");
+  EXPECT_THAT(replay_.Reassert(), IsEmpty());
+}
+
 TEST_F(ChangelogReplayTest, ReassertsValuesOfEarlierEpochsAndShadowedEntries) {
   Read(Put(5, "v1", "value"));
   Read(Put(5, "v2", "value"));
