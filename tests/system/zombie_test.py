@@ -15,7 +15,8 @@ from crash_points import Positions, sender_of
 from harness import ARRIVE_S, Customer, Stream, SystemTest, wait_until
 
 KEY_GROUPS = 8
-ENDPOINTS = 4
+WELL = 12  # as many as that each of two workers has one of them, whichever key groups they are in
+ILL = 4
 STOPPED_S = 20
 FLIGHT_S = 1.5  # what came this long before the stop may not have been committed
 RETRY = {"attempts": 5, "first_delay_ms": 1000, "cap_ms": 3000}
@@ -37,8 +38,8 @@ class ZombieTest(SystemTest):
         self.came = []  # (time, process, path, event ids, status)
         self.lock = threading.Lock()
         self.workers = [self.world.service("worker", f"worker-{n}") for n in (1, 2)]
-        self.well = [f"/well{n}" for n in range(ENDPOINTS)]
-        self.ill = [f"/ill{n}" for n in range(ENDPOINTS)]
+        self.well = [f"/well{n}" for n in range(WELL)]
+        self.ill = [f"/ill{n}" for n in range(ILL)]
         self.endpoints = {path: self.customer.endpoint(path, retry=RETRY)["id"]
                           for path in self.well + self.ill}
         for path in self.well:
@@ -110,7 +111,7 @@ class ZombieTest(SystemTest):
         wait_until("both deliver", ARRIVE_S, lambda: {w.process.pid for w in self.workers} <=
                    {pid for _, pid, _, _, status in self.arrived() if status == 200})
         wait_until("there is a backlog", ARRIVE_S, lambda: len(
-            [1 for *_, status in self.arrived() if status == 500]) >= 10 * ENDPOINTS)
+            [1 for *_, status in self.arrived() if status == 500]) >= 10 * ILL)
 
         os.kill(zombie.process.pid, signal.SIGSTOP)
         stopped = time.time()
@@ -118,7 +119,7 @@ class ZombieTest(SystemTest):
         wait_until("the other has all", ARRIVE_S, lambda: (
             self.assigned(successor, stopped) or (0, 0))[1] == KEY_GROUPS)
         # What the zombie remembers as failing is delivered by its successor.
-        for path in self.ill[:ENDPOINTS // 2]:
+        for path in self.ill[:ILL // 2]:
             self.answer(path, 200)
         wait_until("it has been stopped for long", STOPPED_S + 5,
                    lambda: time.time() - stopped > STOPPED_S)
