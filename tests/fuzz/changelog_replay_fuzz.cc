@@ -27,8 +27,27 @@ ChangelogReplay::Rule RuleOf(absl::string_view identity) {
 }
 std::string Identity(uint8_t byte) { return std::string(1, "abAB"[byte % 4]); }
 
+// What must hold of a step when the task itself has put `live`, and put or removed `written`.
+void CheckStep(const ChangelogReplay::Step& step, const Held& live,
+               const std::set<std::string>& written) {
+  switch (step.effect) {
+    case ChangelogReplay::Effect::kNone:
+      return;
+    case ChangelogReplay::Effect::kPut:
+    case ChangelogReplay::Effect::kRemove:
+      POSTRIDER_CHECK(written.count(step.identity) == 0);
+      return;
+    case ChangelogReplay::Effect::kPutBefore:
+      POSTRIDER_CHECK(IsOnce(step.identity) && live.count(step.identity) == 1);
+      return;
+  }
+}
+
 void Apply(const ChangelogReplay& replay, const ChangelogReplay::Step& step, Held& held) {
-  if (step.effect == ChangelogReplay::Effect::kNone) return;
+  if (step.effect == ChangelogReplay::Effect::kNone ||
+      step.effect == ChangelogReplay::Effect::kPutBefore) {
+    return;
+  }
   POSTRIDER_CHECK(!step.identity.empty() && !replay.IsLive(step.identity));
   if (step.effect == ChangelogReplay::Effect::kPut) {
     POSTRIDER_CHECK(step.epoch >= replay.fence());
@@ -103,6 +122,7 @@ void History(Input in) {
   Held held;
   Held live;
   std::set<std::string> live_identities;
+  std::set<std::string> put_before;
   std::vector<EncodedChangelogRecord> written;
   for (const EncodedChangelogRecord& record : log) {
     while (!in.empty() && in.Byte() % 8 == 0) {
@@ -122,16 +142,17 @@ void History(Input in) {
       }
     }
     const ChangelogReplay::Step step = Read(replay, record);
-    POSTRIDER_CHECK(step.effect == ChangelogReplay::Effect::kNone ||
-                    live_identities.count(step.identity) == 0);
+    CheckStep(step, live, live_identities);
+    if (step.effect == ChangelogReplay::Effect::kPutBefore) put_before.insert(step.identity);
     Apply(replay, step, held);
   }
   for (const std::string& identity : live_identities) POSTRIDER_CHECK(replay.IsLive(identity));
   const std::vector<std::string> again = replay.Reassert();
   POSTRIDER_CHECK(std::is_sorted(again.begin(), again.end()));
   for (const std::string& identity : again) {
-    POSTRIDER_CHECK(held.count(identity) == 1);
-    Append({ChangelogKind::kPut, kOwn, identity, held[identity]}, written);
+    const Held& whose = held.count(identity) == 1 ? held : live;
+    POSTRIDER_CHECK(&whose == &held || put_before.count(identity) == 1);
+    Append({ChangelogKind::kPut, kOwn, identity, whose.at(identity)}, written);
   }
   for (const auto& [identity, payload] : held) {
     POSTRIDER_CHECK(IsOnce(identity) || std::binary_search(again.begin(), again.end(), identity));
@@ -156,23 +177,29 @@ void History(Input in) {
 void AnyRecords(Input in) {
   ChangelogReplay replay(in.Number(), RuleOf);
   std::set<std::string> live;
+  std::set<std::string> put_before;
   while (!in.empty()) {
     if (in.Byte() % 4 == 0) {
-      const std::string identity = "i" + std::string(in.Text());
+      const std::string identity = (in.Flag() ? "I" : "i") + std::string(in.Text());
       live.insert(identity);
       replay.OnLivePut(identity);
     }
     EncodedChangelogRecord record{std::string(in.Text()), std::string(in.Text())};
     if (in.Flag()) {
       record = EncodeChangelogRecord({static_cast<ChangelogKind>(1 + in.Byte() % 3), in.Number(),
-                                      "i" + std::string(in.Text()), ""});
+                                      (in.Flag() ? "I" : "i") + std::string(in.Text()), ""});
     }
     const absl::StatusOr<ChangelogReplay::Step> step = replay.Read(record.key, record.value);
     if (!step.ok()) continue;
+    const bool before = step->effect == ChangelogReplay::Effect::kPutBefore;
+    if (before) put_before.insert(step->identity);
     POSTRIDER_CHECK(step->effect == ChangelogReplay::Effect::kNone ||
-                    live.count(step->identity) == 0);
+                    (live.count(step->identity) == 1) == before);
+    POSTRIDER_CHECK(!before || IsOnce(step->identity));
   }
-  for (const std::string& identity : replay.Reassert()) POSTRIDER_CHECK(live.count(identity) == 0);
+  for (const std::string& identity : replay.Reassert()) {
+    POSTRIDER_CHECK(live.count(identity) == 0 || put_before.count(identity) == 1);
+  }
   replay.TakeErasable();
 }
 
