@@ -14,11 +14,12 @@
 namespace postrider::subscriptions {
 namespace {
 
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersionOfFirstPart = 1;
 // Versions up to this one are taken for those of a later program, all others for damage.
 constexpr uint8_t kVersionPlausible = kVersion + 8;
 // Of the fields but for the bytes of texts, at most.
-constexpr size_t kFixedBytesMax = 176;
+constexpr size_t kFixedBytesMax = 181;
 constexpr absl::string_view kMessagePrefix = "msg_";
 
 IdBytes FirstHalf(const Sha256Digest& digest) {
@@ -50,12 +51,13 @@ absl::Status Unreadable(absl::string_view why) {
   return absl::DataLossError(absl::StrCat("dispatch record: ", why));
 }
 
-// Version 1: u8 version | flags (1: has a department) | identity | customer | message id | event
-// id, type, tenant, department | times | xids; then the data to the end.
+// u8 version | flags (1: has a department) | from version 2 on the part | identity | customer |
+// message id | event id, type, tenant, department | times | xids; then the data to the end.
 void AppendFields(const DispatchRecord& record, ByteWriter& out) {
   const MessageIdentity& identity = record.identity;
-  out.U8(kVersion);
+  out.U8(record.part == 0 ? kVersionOfFirstPart : kVersion);
   out.U8(record.department ? 1 : 0);
+  if (record.part != 0) out.Varint(record.part);
   out.String(identity.source_topic);
   out.Zigzag(identity.source_partition);
   out.Zigzag(identity.incarnation_ms);
@@ -111,6 +113,31 @@ std::string FormatMessageId(const IdBytes& id) {
   return absl::StrCat(kMessagePrefix, EncodeBase32(View(id)));
 }
 
+std::string EncodeDispatchKey(const DispatchKey& key) {
+  if (key.part == 0) return std::string(key.endpoint.view());
+  ByteWriter bytes(sizeof(IdBytes) + sizeof(uint32_t));
+  bytes.Raw(key.endpoint.view());
+  bytes.U32(key.part);
+  return bytes.Take();
+}
+
+absl::optional<DispatchKey> DecodeDispatchKey(absl::string_view bytes) {
+  ByteReader in(bytes);
+  DispatchKey key;
+  key.endpoint = EndpointId(ReadId(in));
+  if (in.ok() && in.rest().empty()) return key;
+  key.part = in.U32();
+  if (!in.done() || key.part == 0) return absl::nullopt;
+  return key;
+}
+
+uint32_t PartOf(const IdBytes& message_id, int parts) {
+  // Already as good as random.
+  uint64_t number = 0;
+  for (size_t i = 0; i < sizeof(number); ++i) number = number << 8 | message_id[i];
+  return static_cast<uint32_t>(number % static_cast<uint64_t>(std::max(parts, 1)));
+}
+
 std::string EncodeDispatchRecord(const DispatchRecord& record) {
   ByteWriter out(kFixedBytesMax + record.identity.source_topic.size() + record.event_id.size() +
                  record.type.size() + record.tenant.size() +
@@ -136,7 +163,7 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
     return absl::UnimplementedError(
         absl::StrCat("dispatch record: version ", version, ", this program reads ", kVersion));
   }
-  if (version != kVersion) {
+  if (version != kVersion && version != kVersionOfFirstPart) {
     return Unreadable(absl::StrCat("version ", version, ", this reads ", kVersion));
   }
   const uint8_t flags = in.U8();
@@ -144,6 +171,10 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
   DispatchRecord record;
   MessageIdentity& identity = record.identity;
   bool fits = true;
+  if (version != kVersionOfFirstPart) {
+    record.part = ReadU32(in, &fits);
+    if (record.part == 0) fits = false;
+  }
   identity.source_topic = std::string(in.String());
   const int64_t partition = in.Zigzag();
   if (partition < 0 || partition > INT32_MAX) fits = false;

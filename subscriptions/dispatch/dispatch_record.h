@@ -30,10 +30,26 @@ struct MessageIdentity {
   IdBytes Digest() const;
 };
 
-// One message on its way from the matcher to a worker: one event for one endpoint. The key of its
-// log record is the endpoint id's 16 bytes.
+// An endpoint in one of its parts: one with a parallelism of k is spread over k keys, and so over
+// as many key groups. The key of a record of the dispatch topic, and of all that a worker keeps of
+// it: the endpoint id's 16 bytes, and for a part but 0 four more, its number in little-endian. The
+// key group of such a key is that of the endpoint's id and the part (core/stream/key_groups.h).
+struct DispatchKey {
+  EndpointId endpoint;
+  uint32_t part = 0;
+  friend bool operator==(const DispatchKey&, const DispatchKey&) = default;
+};
+std::string EncodeDispatchKey(const DispatchKey& key);
+// No value: Encode would not have written it.
+absl::optional<DispatchKey> DecodeDispatchKey(absl::string_view bytes);
+// The part of a message among so many, at least 1: the same for all of its repeats and replays.
+uint32_t PartOf(const IdBytes& message_id, int parts);
+
+// One message on its way from the matcher to a worker: one event for one endpoint, in one part of
+// it. The key of its log record is that part's.
 struct DispatchRecord {
   MessageIdentity identity;
+  uint32_t part = 0;
   CustomerId customer;
   IdBytes message_id{};  // see MakeMessageId()
   std::string event_id;
@@ -56,6 +72,8 @@ IdBytes MakeMessageId(const MessageIdentity& identity, absl::string_view given_e
 std::string FormatMessageId(const IdBytes& id);
 
 // A version byte, the fields, the data last (equal payloads of a fan-out then lie side by side).
+// Version 1 is part 0, version 2 another one: what is not spread can be read by programs that know
+// nothing of parts.
 std::string EncodeDispatchRecord(const DispatchRecord& record);
 // kUnimplemented: of a newer version, which a newer program reads. kDataLoss: anything else that
 // Encode would not have written.

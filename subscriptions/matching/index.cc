@@ -166,6 +166,7 @@ void MatchIndex::Add(const Entry& entry, StringId tenant, absl::optional<StringI
   match.customer = endpoint.customer;
   match.endpoint_xid = endpoint.changed_xid;
   match.grants_xid = *grant;
+  match.parallelism = endpoint.settings.parallelism;
   matches->push_back(match);
 }
 

@@ -22,6 +22,7 @@ struct Match {
   CustomerId customer;
   uint64_t endpoint_xid = 0;
   uint64_t grants_xid = 0;
+  int parallelism = 1;  // the parts that the endpoint is spread over
 };
 
 // Which endpoints get an event. Made from a snapshot, which it keeps; immutable.

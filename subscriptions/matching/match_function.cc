@@ -235,10 +235,11 @@ bool MatchFunction::EmitRest() {
     record_.endpoint_xid = match.endpoint_xid;
     record_.grants_xid = match.grants_xid;
     record_.message_id = MakeMessageId(record_.identity, given_id_);
+    record_.part = PartOf(record_.message_id, match.parallelism);
     AppendRecord append;
     append.topic = program_.options().dispatch_topic;
-    append.partition = KeyGroupOf(match.endpoint.view(), 0, program_.options().key_groups);
-    append.key = std::string(match.endpoint.view());
+    append.key = EncodeDispatchKey({match.endpoint, record_.part});
+    append.partition = KeyGroupOf(append.key, 0, program_.options().key_groups);
     append.value = EncodeDispatchRecord(record_);
     if (!EmitRecord(std::move(append))) return false;
     program_.metrics_.messages.Increment();

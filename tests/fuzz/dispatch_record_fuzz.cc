@@ -8,13 +8,16 @@
 namespace postrider::fuzz {
 namespace {
 
+using subscriptions::DecodeDispatchKey;
 using subscriptions::DecodeDispatchRecord;
 using subscriptions::DispatchRecord;
+using subscriptions::EncodeDispatchKey;
 using subscriptions::EncodeDispatchRecord;
 
 void CheckEqual(const DispatchRecord& a, const DispatchRecord& b) {
   POSTRIDER_CHECK(a.identity == b.identity);
   POSTRIDER_CHECK(a.identity.Digest() == b.identity.Digest());
+  POSTRIDER_CHECK(a.part == b.part);
   POSTRIDER_CHECK(a.customer == b.customer);
   POSTRIDER_CHECK(a.message_id == b.message_id);
   POSTRIDER_CHECK(a.event_id == b.event_id);
@@ -37,6 +40,11 @@ void Decode(absl::string_view bytes) {
   }
 }
 
+void DecodeKey(absl::string_view bytes) {
+  const auto key = DecodeDispatchKey(bytes);
+  if (key) POSTRIDER_CHECK(EncodeDispatchKey(*key) == bytes);
+}
+
 void EncodeAndDecode(Input in) {
   DispatchRecord record;
   record.identity.source_topic = std::string(in.Text());
@@ -56,11 +64,14 @@ void EncodeAndDecode(Input in) {
   record.dispatch_time = WallTimeFromMillis(in.Signed());
   record.endpoint_xid = in.Number();
   record.grants_xid = in.Number();
+  record.part = static_cast<uint32_t>(in.UpTo(UINT32_MAX));
   record.data = in.empty() ? "null" : std::string(in.rest());
   const std::string bytes = EncodeDispatchRecord(record);
   const absl::StatusOr<DispatchRecord> decoded = DecodeDispatchRecord(bytes);
   POSTRIDER_CHECK(decoded.ok());
   CheckEqual(*decoded, record);
+  const subscriptions::DispatchKey key{record.identity.endpoint, record.part};
+  POSTRIDER_CHECK(DecodeDispatchKey(EncodeDispatchKey(key)) == key);
   // Without its data it is no record, however it is cut.
   const absl::string_view fields(bytes.data(), bytes.size() - record.data.size());
   for (size_t size = 0; size <= fields.size(); ++size) {
@@ -74,6 +85,7 @@ void EncodeAndDecode(Input in) {
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace postrider::fuzz;
   Decode(View(data, size));
+  DecodeKey(View(data, size));
   EncodeAndDecode(Input(data, size));
   return 0;
 }

@@ -7,7 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "core/base/random.h"
+#include "core/stream/key_groups.h"
 
 namespace postrider::subscriptions {
 namespace {
@@ -44,6 +47,7 @@ DispatchRecord Example() {
 
 void ExpectEqual(const DispatchRecord& a, const DispatchRecord& b) {
   EXPECT_EQ(a.identity, b.identity);
+  EXPECT_EQ(a.part, b.part);
   EXPECT_EQ(a.customer, b.customer);
   EXPECT_EQ(a.message_id, b.message_id);
   EXPECT_EQ(a.event_id, b.event_id);
@@ -77,6 +81,68 @@ TEST(DispatchRecordTest, DecodesWhatItEncodes) {
   ExpectEqual(*decoded, record);
 }
 
+TEST(DispatchRecordTest, IsOfTheFirstVersionInItsFirstPartOnly) {
+  DispatchRecord record = Example();
+  const std::string first = EncodeDispatchRecord(record);
+  EXPECT_EQ(first[0], 1);
+  for (const uint32_t part : {1U, 63U, UINT32_MAX}) {
+    record.part = part;
+    const std::string bytes = EncodeDispatchRecord(record);
+    EXPECT_EQ(bytes[0], 2);
+    const auto decoded = DecodeDispatchRecord(bytes);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    ExpectEqual(*decoded, record);
+    EXPECT_EQ(decoded->identity.Digest(), Example().identity.Digest());
+  }
+  // No second text for the first part.
+  record.part = 1;
+  std::string bytes = EncodeDispatchRecord(record);
+  bytes[2] = 0;
+  EXPECT_EQ(DecodeDispatchRecord(bytes).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(DispatchKeyTest, IsTheEndpointAloneInItsFirstPart) {
+  const EndpointId endpoint(BytesOf(1));
+  EXPECT_EQ(EncodeDispatchKey({endpoint, 0}), endpoint.view());
+  EXPECT_EQ(EncodeDispatchKey({endpoint, 0x102}),
+            absl::StrCat(endpoint.view(), absl::string_view("\x02\x01\0\0", 4)));
+  for (const uint32_t part : {0U, 1U, 63U, UINT32_MAX}) {
+    const auto key = DecodeDispatchKey(EncodeDispatchKey({endpoint, part}));
+    ASSERT_TRUE(key);
+    EXPECT_EQ(*key, (DispatchKey{endpoint, part}));
+  }
+}
+
+TEST(DispatchKeyTest, RefusesWhatItDoesNotWrite) {
+  const std::string key = EncodeDispatchKey({EndpointId(BytesOf(1)), 7});
+  EXPECT_FALSE(DecodeDispatchKey(""));
+  EXPECT_FALSE(DecodeDispatchKey(absl::string_view(key).substr(0, 15)));
+  EXPECT_FALSE(DecodeDispatchKey(absl::string_view(key).substr(0, 19)));
+  EXPECT_FALSE(DecodeDispatchKey(absl::StrCat(key, "x")));
+  EXPECT_FALSE(DecodeDispatchKey(absl::StrCat(key.substr(0, 16), std::string(4, '\0'))));
+}
+
+TEST(DispatchKeyTest, LiesInTheKeyGroupOfItsPart) {
+  const EndpointId endpoint(BytesOf(1));
+  for (const uint32_t part : {0U, 1U, 2U, 63U}) {
+    EXPECT_EQ(KeyGroupOf(EncodeDispatchKey({endpoint, part}), 0, 64),
+              KeyGroupOf(endpoint.view(), part, 64));
+  }
+}
+
+TEST(PartOfTest, SpreadsMessagesEvenly) {
+  DispatchRecord record = Example();
+  std::vector<int> counts(4);
+  for (int i = 0; i < 4'000; ++i) {
+    const IdBytes id = MakeMessageId(record.identity, absl::StrCat("e-", i));
+    EXPECT_EQ(PartOf(id, 1), 0U);
+    const uint32_t part = PartOf(id, 4);
+    EXPECT_EQ(part, PartOf(id, 4));
+    ++counts.at(part);
+  }
+  for (const int count : counts) EXPECT_NEAR(count, 1'000, 150);
+}
+
 TEST(DispatchRecordTest, EndsWithTheDataAlone) {
   const DispatchRecord record = Example();
   const std::string bytes = EncodeDispatchRecord(record);
@@ -107,10 +173,10 @@ TEST(DispatchRecordTest, RefusesEveryCutShortOfItsData) {
 
 TEST(DispatchRecordTest, RefusesANewerVersionAndUnknownFlags) {
   std::string bytes = EncodeDispatchRecord(Example());
-  bytes[0] = 2;
+  bytes[0] = 3;
   EXPECT_EQ(DecodeDispatchRecord(bytes).status(),
-            absl::UnimplementedError("dispatch record: version 2, this program reads 1"));
-  bytes[0] = 10;
+            absl::UnimplementedError("dispatch record: version 3, this program reads 2"));
+  bytes[0] = 11;
   EXPECT_EQ(DecodeDispatchRecord(bytes).status().code(), absl::StatusCode::kDataLoss);
   bytes[0] = 1;
   bytes[1] = 2;
@@ -119,11 +185,14 @@ TEST(DispatchRecordTest, RefusesANewerVersionAndUnknownFlags) {
 
 // Total over any bytes, and one text per record: what decodes encodes to the same bytes again.
 TEST(DispatchRecordTest, MutatedBytesAreRefusedOrRoundTrip) {
-  const std::string seed_bytes = EncodeDispatchRecord(Example());
+  DispatchRecord record = Example();
+  const std::string first_part = EncodeDispatchRecord(record);
+  record.part = 300;
+  const std::string other_part = EncodeDispatchRecord(record);
   Random random(41);
   int decoded_count = 0;
   for (int round = 0; round < 100'000; ++round) {
-    std::string bytes = seed_bytes;
+    std::string bytes = round % 2 == 0 ? first_part : other_part;
     for (uint64_t edits = 1 + random.Below(4); edits-- > 0;) {
       const size_t at = random.Below(bytes.size());
       switch (random.Below(3)) {
@@ -140,7 +209,7 @@ TEST(DispatchRecordTest, MutatedBytesAreRefusedOrRoundTrip) {
     }
     const auto decoded = DecodeDispatchRecord(bytes);
     if (!decoded.ok()) {
-      const bool newer = bytes[0] > 1 && bytes[0] < 10;
+      const bool newer = bytes[0] > 2 && bytes[0] < 11;
       ASSERT_EQ(decoded.status().code(),
                 newer ? absl::StatusCode::kUnimplemented : absl::StatusCode::kDataLoss);
       continue;

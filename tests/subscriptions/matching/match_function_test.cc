@@ -170,6 +170,24 @@ TEST_F(MatchFunctionTest, EmitsOneRecordPerEndpointAndCompletesWhenAllAreAcknowl
   EXPECT_EQ(match_metrics_.messages.value(), 2);
 }
 
+TEST_F(MatchFunctionTest, SpreadsAnEndpointWithParallelismOverItsPartsByTheMessagesId) {
+  SnapshotFixture fixture;
+  fixture.Customer(1, {"t1"}).Endpoint(1, 1, 3).Granted(1, {"order.created"});
+  Use(fixture);
+  const EndpointId endpoint = EndpointNumber(1);
+  std::set<uint32_t> parts;
+  for (int i = 0; i < 60; ++i) {
+    ReadT1();
+    const AppendRecord& append = ctx_.emitted().back().record;
+    const DispatchRecord message = Message(ctx_.emitted().size() - 1);
+    EXPECT_EQ(message.part, PartOf(message.message_id, 3));
+    EXPECT_EQ(append.key, EncodeDispatchKey({endpoint, message.part}));
+    EXPECT_EQ(append.partition, KeyGroupOf(endpoint.view(), message.part, kKeyGroups));
+    parts.insert(message.part);
+  }
+  EXPECT_EQ(parts, (std::set<uint32_t>{0, 1, 2}));
+}
+
 TEST_F(MatchFunctionTest, AnOwnEventGoesToItsCustomersOtherEndpointsThatNameItsType) {
   const std::string mine = ReservedTenantOf(CustomerNumber(1));
   SnapshotFixture fixture;

@@ -35,11 +35,12 @@ class SnapshotFixture {
       builder_.PutGrant(CustomerNumber(customer), tenant, ++xid);
     return *this;
   }
-  SnapshotFixture& Endpoint(uint32_t endpoint, uint32_t customer) {
+  SnapshotFixture& Endpoint(uint32_t endpoint, uint32_t customer, int parallelism = 1) {
     subscriptions::Endpoint made;
     made.id = EndpointNumber(endpoint);
     made.customer = CustomerNumber(customer);
     made.settings.url = "https://receiver.example/" + std::to_string(endpoint);
+    made.settings.parallelism = parallelism;
     made.changed_xid = 1'000 + endpoint;
     owner_[endpoint] = customer;
     builder_.PutEndpoint(std::move(made));
