@@ -40,7 +40,8 @@ void EndpointFunction::LookAtBounds(EndpointState& state) {
   if (bounds == nullptr) state.backlog_oldest.reset();
   if (bounds == nullptr || beyond_.contains(state.key)) return;
   const MonotonicTime now = ctx_->clock().Now();
-  bool beyond = backlog_->bytes(state.key) > static_cast<uint64_t>(bounds->bytes_max);
+  bool beyond =
+      backlog_->bytes(state.key) > static_cast<uint64_t>(state.share.Of(bounds->bytes_max));
   if (!beyond && now >= state.look_at_age) {
     state.look_at_age = now + kLookAtAgeEvery;
     const absl::optional<Oldest> oldest = FindOldest(state);
@@ -75,7 +76,7 @@ void EndpointFunction::KeepBounds() {
 bool EndpointFunction::KeepBounds(EndpointState& state) {
   const subscriptions::BacklogSettings* bounds = BoundsOf(state);
   if (bounds == nullptr) return false;
-  const auto bytes_max = static_cast<uint64_t>(bounds->bytes_max);
+  const auto bytes_max = static_cast<uint64_t>(state.share.Of(bounds->bytes_max));
   if (backlog_->bytes(state.key) > bytes_max && state.collapse == nullptr &&
       bounds->policy == subscriptions::BacklogPolicy::kCollapseByKey && !state.collapsed) {
     state.collapse = std::make_unique<BacklogCollapse>(*bounds);

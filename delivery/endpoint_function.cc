@@ -14,6 +14,7 @@
 #include "delivery/body.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_timers.h"
+#include "delivery/part_notice.h"
 
 namespace postrider::delivery {
 namespace {
@@ -75,9 +76,9 @@ EndpointState& EndpointFunction::StateOf(absl::string_view key) {
   EndpointState& state = endpoints_.GetOrCreate(key, program_.options().health);
   if (state.key.empty()) {
     state.key = std::string(key);
-    IdBytes bytes{};
-    std::copy_n(key.begin(), std::min(key.size(), bytes.size()), bytes.begin());
-    state.id = subscriptions::EndpointId(bytes);
+    const auto named = subscriptions::DecodeDispatchKey(key).value_or(subscriptions::DispatchKey());
+    state.id = named.endpoint;
+    state.share = PartShare(named.part, 1);
     state.last_used = ctx_->clock().Now();
     if (backlog_ != nullptr) state.flag = backlog_->ReadFlag(key);
     ReadHealth(state);
@@ -101,6 +102,7 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
   state.absent = endpoint == nullptr;
   if (endpoint == nullptr) return;
   const subscriptions::EndpointSettings& settings = endpoint->settings;
+  state.share = PartShare(state.share.part(), settings.parallelism);
   if (std::exchange(state.generation, endpoint->generation) != endpoint->generation) {
     state.learned = LearnedLimits();
   }
@@ -125,7 +127,7 @@ void EndpointFunction::ReadSettings(EndpointState& state) {
     // What blocks others behind it is given up for its age only.
     state.retry.attempts = std::numeric_limits<int>::max();
   }
-  state.window.SetLimit(settings.window_max);
+  state.window.SetLimit(state.share.Of(settings.window_max));
   if (state.prepared != nullptr && state.prepared->endpoint != endpoint) state.prepared.reset();
   if (other_format) Remeasure(state);
   SetOrder(state, settings.order);
@@ -208,12 +210,13 @@ bool EndpointFunction::IsEntry(const EndpointState& state, uint64_t order, const
 
 void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
   at_partition_end_ = false;
+  if (record.Header(kPartNoticeHeader).data() != nullptr) return OnPartNotice(record);
   absl::StatusOr<std::unique_ptr<MessageContent>> content = MakeMessageContent(record.value);
   if (absl::IsUnimplemented(content.status())) {
     // Of a newer version: some other worker can read it, and it waits until this one is replaced.
     return ctx.Fail(content.status());
   }
-  if (!content.ok() || record.key.size() != sizeof(IdBytes)) return Reject(record);
+  if (!content.ok() || !subscriptions::DecodeDispatchKey(record.key)) return Reject(record);
   const IdBytes digest = (*content)->record.identity.Digest();
   const auto order = static_cast<uint64_t>(record.offset);
   const bool ended = EndedAhead(order, digest);

@@ -38,6 +38,7 @@
 #include "delivery/prepared_endpoint.h"
 #include "dlq/letters/dead_letter_record.h"
 #include "dlq/reports/report_record.h"
+#include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/registry/endpoint.h"
 
 namespace postrider::delivery {
@@ -46,8 +47,9 @@ class DeliveryProgram;
 class ReadyPicker;
 struct MovedFlight;
 
-// Delivers one key group's messages: groups them by endpoint into batches, sends these, and sees
-// each message to one of its ends: delivered, dead letter, withheld or discarded. A batch goes
+// Delivers one key group's messages: groups them by endpoint (of one that is spread over several
+// key groups: by its part, which is as good as an endpoint here) into batches, sends these, and
+// sees each message to one of its ends: delivered, dead letter, withheld or discarded. A batch goes
 //
 //   open --full or due--> ready --its turn--> in flight --outcome--> done
 //                           ^                    |  \--------------> dead letter
@@ -65,8 +67,8 @@ struct MovedFlight;
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
 // endpoint_sending.cc, endpoint_way_out.cc, endpoint_ordering.cc, endpoint_gate.cc,
 // endpoint_settling.cc, endpoint_splitting.cc, endpoint_parking.cc, endpoint_bounds.cc,
-// endpoint_orphans.cc, endpoint_moving.cc, endpoint_observed.cc, endpoint_telling.cc and
-// endpoint_handover.cc.
+// endpoint_orphans.cc, endpoint_parts.cc, endpoint_moving.cc, endpoint_observed.cc,
+// endpoint_telling.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -115,7 +117,7 @@ class EndpointFunction final : public KeyedProcessFunction,
  private:
   // What is left to do when the record of a message's end is acknowledged.
   struct Ending {
-    subscriptions::EndpointId endpoint;
+    subscriptions::DispatchKey endpoint;
     uint64_t order = 0;
     IdBytes digest{};
     bool pending = false;
@@ -255,6 +257,10 @@ class EndpointFunction final : public KeyedProcessFunction,
                    const HttpResult& result, const Outcome& outcome);
   void NoteAttempt(EndpointState& state, const Outcome& outcome);
   void TellStatus(EndpointState& state);
+
+  // endpoint_parts.cc
+  void TellParts(EndpointState& state);
+  void OnPartNotice(const LogRecord& record);
 
   // endpoint_telling.cc
   OperationalFacts LookAt(const EndpointState& state) const;

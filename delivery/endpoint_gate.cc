@@ -111,7 +111,8 @@ void EndpointFunction::OnHostChanged(const std::string& key, bool reached) {
 void EndpointFunction::OnStart(EndpointState& state, Flight& flight, size_t body_bytes) {
   const MonotonicTime now = ctx_->clock().Now();
   state.rate.OnStart(now, flight.batch.messages.size(), body_bytes);
-  if (!state.health.answered()) state.unproven_until = now + program_.options().unproven_interval;
+  if (!state.health.answered())
+    state.unproven_until = now + state.share.Between(program_.options().unproven_interval);
   flight.host = state.prepared->authority;
   flight.host_probe = program_.unreached_hosts().OnStart(flight.host);
   if (flight.batch.probe) program_.metrics().probes.Increment();
@@ -233,6 +234,7 @@ void EndpointFunction::ReadHealth(EndpointState& state) {
 void EndpointFunction::WriteHealth(EndpointState& state) {
   TellStatus(state);
   Tell(state);
+  TellParts(state);
   if (health_ == nullptr) return;
   state.health.OnHeld(state.hold_until, ctx_->clock().Now(), ctx_->clock().Wall());
   if (!state.health.TakeChanged()) return;
@@ -268,19 +270,19 @@ void EndpointFunction::ForgetHealth(EndpointState& state) {
 
 void EndpointFunction::ReadDesired(EndpointState& state,
                                    const std::shared_ptr<const subscriptions::Endpoint>& endpoint) {
-  state.rate.SetLearned(state.learned.messages_per_second);
+  state.rate.SetLearned(state.share.Of(state.learned.messages_per_second));
   if (endpoint == state.desired) return;
   state.desired = endpoint;
   const subscriptions::LimitSettings& limits = endpoint->settings.limits;
-  state.rate.SetRequests(limits.requests_per_second);
-  state.rate.SetMessages(limits.messages_per_second);
-  state.rate.SetBytes(limits.bytes_per_second);
+  state.rate.SetRequests(state.share.Of(limits.requests_per_second));
+  state.rate.SetMessages(state.share.Of(limits.messages_per_second));
+  state.rate.SetBytes(state.share.Of(limits.bytes_per_second));
   const EndpointHealth::Change change = state.health.OnDesired(*endpoint, ctx_->clock().Wall());
   if (change.cleared) {
     state.hold_until = state.unproven_until = MonotonicTime{};
     state.throttled_in_a_row = 0;
     state.unreached = false;
-    state.window = Window(endpoint->settings.window_max);
+    state.window = Window(state.share.Of(endpoint->settings.window_max));
     program_.backlog_room().SetFailing(state.room, false);
     RetryNow(state);
   }

@@ -173,7 +173,7 @@ void EndpointFunction::Close(TaskContext&, CloseReason reason) {
 
 void EndpointFunction::OnInherited(TaskContext& ctx, std::vector<Operation> operations) {
   std::erase_if(operations, [](const Operation& operation) {
-    return operation.key.size() != sizeof(IdBytes);  // of no endpoint
+    return !subscriptions::DecodeDispatchKey(operation.key);  // of no endpoint
   });
   inherited_.Add(std::move(operations), ctx.clock());
   SetInheritedTimer();
@@ -257,7 +257,7 @@ void EndpointFunction::EndInherited() {
 void EndpointFunction::OnResult(TaskContext& ctx, const OperationResult& result) {
   const absl::StatusOr<FlightResult> flight = DecodeFlightResult(result.outcome);
   if (absl::IsUnimplemented(flight.status())) return ctx.Fail(flight.status());
-  if (!flight.ok() || result.key.size() != sizeof(IdBytes)) {
+  if (!flight.ok() || !subscriptions::DecodeDispatchKey(result.key)) {
     // Its messages are tried again.
     program_.metrics().undecodable.Increment();
     POSTRIDER_LOG(kError, "undecodable result", {"partition", ctx.partition().ToString()},

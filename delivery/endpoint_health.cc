@@ -288,6 +288,18 @@ void EndpointHealth::Disable(DisableReason reason, WallTime wall) {
   Touch();
 }
 
+bool EndpointHealth::OnDisabledElsewhere(DisableReason reason, uint64_t generation, WallTime at) {
+  if (generation < generation_) return false;  // overruled already
+  if (record_.disabled != DisableReason::kNone && record_.disabled_generation >= generation) {
+    return false;
+  }
+  record_.disabled = reason;
+  record_.disabled_generation = generation;
+  record_.disabled_at = at;
+  Touch();
+  return true;
+}
+
 void EndpointHealth::OnHeld(MonotonicTime until, MonotonicTime now, WallTime wall) {
   constexpr std::chrono::seconds kWorthWriting{1};
   const WallTime held = Later(wall, until - now);

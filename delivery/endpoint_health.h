@@ -98,6 +98,8 @@ class EndpointHealth {
   };
   Judgement OnOutcome(const Outcome& outcome, bool probe, MonotonicTime now, WallTime wall,
                       Random& random);
+  // It was disabled where another part of it is seen to. False: that says nothing new.
+  bool OnDisabledElsewhere(DisableReason reason, uint64_t generation, WallTime at);
   // The probe has ended without an outcome.
   void OnNoOutcome(MonotonicTime now, bool probe) { breaker_.OnNeutral(now, probe); }
   // The endpoint is left alone until then.

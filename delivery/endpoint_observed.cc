@@ -144,6 +144,7 @@ void EndpointFunction::TellStatus(EndpointState& state) {
   dlq::EndpointStatus status;
   status.customer = state.customer;
   status.endpoint = state.id;
+  status.part = state.share.part();
   status.observed_at = wall;
   status.state = Reported(health);
   status.reason = std::string(reason);
@@ -158,7 +159,7 @@ void EndpointFunction::TellStatus(EndpointState& state) {
   status.learned_events_max = static_cast<uint64_t>(state.learned.events_max.value_or(0));
   status.learned_bytes_max = static_cast<uint64_t>(state.learned.bytes_max.value_or(0));
   status.learned_messages_per_1000_seconds =
-      static_cast<uint64_t>(state.learned.messages_per_second.value_or(0) * 1000);
+      static_cast<uint64_t>(state.rate.learned().value_or(0) * 1000);
   if (tried) {
     status.last_outcome = std::string(OutcomeName(state.last_outcome));
     status.last_status = static_cast<uint32_t>(std::max(state.last_status, 0));

@@ -276,6 +276,7 @@ void EndpointFunction::ParkOld() {
     LookAtBounds(state);
     TellStatus(state);
     Tell(state);
+    TellParts(state);
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
@@ -396,7 +397,7 @@ void EndpointFunction::RejectEntry(EndpointState& state, Backlog::Damaged entry)
   output.record.key = state.key;
   output.record.headers = {{"reason", "undecodable_backlog_entry"},
                            {"source", ctx_->partition().ToString()}};
-  output.ending.endpoint = state.id;
+  output.ending.endpoint = {state.id, state.share.part()};
   output.ending.order = entry.order;
   output.ending.digest = entry.digest;
   output.ending.listed = true;

@@ -230,9 +230,11 @@ void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadR
   letter.data = std::string(message.content->data());
   program_.metrics().CountDeadLetter(reason).Increment();
   // What a person wanted is no news, and our own events make no other.
-  if (program_.options().operational && reason != dlq::DeadReason::kSkippedOnResume &&
+  if (program_.options().operational && state.share.part() == 0 &&
+      reason != dlq::DeadReason::kSkippedOnResume &&
       !subscriptions::IsReservedTenant(record.tenant)) {
-    state.teller.OnDeadLetter(ctx_->clock().Now(), ctx_->clock().Wall());
+    state.teller.OnDeadLetters(static_cast<uint64_t>(state.share.parts()), ctx_->clock().Now(),
+                               ctx_->clock().Wall());
   }
   Output output;
   output.record = dlq::MakeDeadLetterAppend(program_.options().topic_prefix, letter);
@@ -278,7 +280,7 @@ EndpointFunction::Ending EndpointFunction::EndingOf(EndpointState& state, const 
                                                     std::shared_ptr<Ending::Group> group) {
   if (message.pending) state.pending_bytes -= message.bytes;
   Ending ending;
-  ending.endpoint = state.id;
+  ending.endpoint = {state.id, state.share.part()};
   ending.order = message.order;
   ending.digest = message.digest;
   ending.pending = message.pending;
@@ -293,7 +295,7 @@ void EndpointFunction::End(const Ending& ending) {
   if (ending.pending) ctx_->Complete(static_cast<int64_t>(ending.order));
   if (!ending.listed && ending.group == nullptr && ending.order_key == 0) return;
   if (ending.listed && !ending.pending) NoteEndedAhead(ending.order, ending.digest);
-  const absl::string_view key = ending.endpoint.view();
+  const std::string key = subscriptions::EncodeDispatchKey(ending.endpoint);
   EndpointState* state = endpoints_.Get(key);
   if (ending.bound && state != nullptr && state->bound_endings > 0) --state->bound_endings;
   if (ending.listed && state != nullptr) {

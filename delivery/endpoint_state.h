@@ -23,6 +23,7 @@
 #include "delivery/endpoint_order.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/operational_teller.h"
+#include "delivery/part_share.h"
 #include "delivery/prepared_endpoint.h"
 #include "delivery/rate_limit.h"
 #include "delivery/retry_policy.h"
@@ -50,13 +51,14 @@ struct Flight {
   uint64_t token = 0;  // TokenCache::Token::number of what it was sent with
 };
 
-// One endpoint in its key group's memory.
+// One endpoint, or one part of it (subscriptions::DispatchKey), in its key group's memory.
 struct EndpointState {
   // `options` outlives it.
   explicit EndpointState(const HealthOptions& options) : health(options) {}
 
-  std::string key;
+  std::string key;  // see subscriptions::DispatchKey
   subscriptions::EndpointId id;
+  PartShare share;                     // of its limits, and which of its parts this is
   subscriptions::CustomerId customer;  // as far as it is known
   bool streaming = false;
   subscriptions::BodyFormat format = subscriptions::BodyFormat::kEnvelope;
@@ -105,6 +107,9 @@ struct EndpointState {
   OutcomeKind last_outcome = OutcomeKind::kAborted;
   int last_status = 0;
   bool health_stored = false;
+  // Which disable its other parts are told of, and the next of them; see endpoint_parts.cc.
+  uint64_t notice_generation = 0;
+  uint32_t notice_next_part = 0;
   HealthState health_counted = HealthState::kHealthy;  // as the metrics have it
   int fresh_in_a_row = 0;                              // sent while a retry or backlog was due
   int throttled_in_a_row = 0;                          // without being told for how long

@@ -39,19 +39,22 @@ OperationalFacts EndpointFunction::LookAt(const EndpointState& state) const {
     facts.last_status = state.last_status;
   }
   if (backlog_ == nullptr || !IsRestored(state)) return facts;
-  facts.backlog_messages = backlog_->size(state.key);
-  facts.backlog_bytes = backlog_->bytes(state.key);
+  const auto parts = static_cast<uint64_t>(state.share.parts());
+  facts.backlog_messages = backlog_->size(state.key) * parts;
+  facts.backlog_bytes = backlog_->bytes(state.key) * parts;
   facts.backlog_bytes_max = static_cast<uint64_t>(settings.backlog.bytes_max);
   facts.backlog_age_max = settings.backlog.age_max;
   if (facts.backlog_messages > 0) facts.backlog_oldest = state.backlog_oldest;
   return facts;
 }
 
-// Looks whether there is anything to tell, and tells it. Nothing waits for it: without room it is
-// told by the next look.
+// Looks whether there is anything to tell, and tells it. Of an endpoint in parts the first one
+// does, for all: messages are spread evenly, so that its figures times their number are the
+// endpoint's, and a disable stops every part. Nothing waits for it: without room it is told by the
+// next look.
 void EndpointFunction::Tell(EndpointState& state) {
   const absl::optional<OperationalOptions>& options = program_.options().operational;
-  if (!options || state.absent || state.desired == nullptr) return;
+  if (!options || state.share.part() > 0 || state.absent || state.desired == nullptr) return;
   if (state.teller.quiet() && state.health.state() == HealthState::kHealthy &&
       state.flag == Backlog::Flag::kNone) {
     return;

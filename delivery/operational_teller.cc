@@ -101,12 +101,12 @@ StateSerializer<OperationalRecord> OperationalSerializer() {
 
 bool OperationalTeller::TakeChanged() { return std::exchange(changed_, false); }
 
-void OperationalTeller::OnDeadLetter(MonotonicTime now, WallTime wall) {
+void OperationalTeller::OnDeadLetters(uint64_t letters, MonotonicTime now, WallTime wall) {
   if (!letters_from_) {
     letters_from_ = now;
     letters_wall_ = wall;
   }
-  ++letters_;
+  letters_ += letters;
 }
 
 bool OperationalTeller::CountsAt(MonotonicTime now) const {

@@ -85,8 +85,8 @@ class OperationalTeller {
   // It could not be written.
   void NotWritten() { changed_ = true; }
 
-  // A message was given up.
-  void OnDeadLetter(MonotonicTime now, WallTime wall);
+  // So many messages were given up.
+  void OnDeadLetters(uint64_t letters, MonotonicTime now, WallTime wall);
   // Whether dead letters that still count would be forgotten with it.
   bool CountsAt(MonotonicTime now) const;
   // Whether there is nothing to look at for an endpoint that is well and has no backlog.

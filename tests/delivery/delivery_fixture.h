@@ -186,7 +186,7 @@ class DeliveryFixture : public testing::Test {
     OwnedRecord owned;
     owned.topic = "dispatch";
     owned.offset = offset;
-    owned.key = std::string(record.identity.endpoint.view());
+    owned.key = subscriptions::EncodeDispatchKey({record.identity.endpoint, record.part});
     owned.value = subscriptions::EncodeDispatchRecord(record);
     function_->OnElement(ctx(), owned.View());
   }

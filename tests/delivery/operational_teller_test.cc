@@ -190,7 +190,7 @@ TEST_F(OperationalTellerTest, TheAgeOfABacklogCountsLikeItsSize) {
 
 TEST_F(OperationalTellerTest, TellsOfManyDeadLettersUntilAnHourHasFewer) {
   const auto give_up = [this](int count) {
-    for (int i = 0; i < count; ++i) teller_.OnDeadLetter(now_, wall_);
+    for (int i = 0; i < count; ++i) teller_.OnDeadLetters(1, now_, wall_);
   };
   give_up(99);
   EXPECT_EQ(Tell(), "");
@@ -221,7 +221,7 @@ TEST_F(OperationalTellerTest, ASuccessorWaitsForAnHourWithFewerLettersToo) {
   told.letters_since = wall_;
   teller_.Restore(told);
   EXPECT_EQ(Tell(), "");
-  for (int i = 0; i < 100; ++i) teller_.OnDeadLetter(now_, wall_);
+  for (int i = 0; i < 100; ++i) teller_.OnDeadLetters(1, now_, wall_);
   EXPECT_EQ(Tell(), "");
 }
 

@@ -87,7 +87,7 @@ class RescaleTest : public testing::Test {
     for (int round = 0; round < 8; ++round) {
       for (uint8_t endpoint = 1; endpoint <= 12; ++endpoint) {
         const DispatchRecord record = Record(endpoint, round);
-        const std::string key(record.identity.endpoint.view());
+        const std::string key = KeyOf(endpoint);
         const int32_t key_group = KeyGroupOf(key, 0, kKeyGroups);
         const int64_t offset =
             log_.Write({kDispatch, key_group}, key, subscriptions::EncodeDispatchRecord(record));
@@ -113,7 +113,7 @@ class RescaleTest : public testing::Test {
       }
     }
     for (auto& [endpoint, members] : batches_) {
-      const std::string key(EndpointOf(endpoint).view());
+      const std::string key = KeyOf(endpoint);
       const int32_t key_group = KeyGroupOf(key, 0, kKeyGroups);
       const std::string batch(DigestBytes(Bytes(7, endpoint)));
       // One that has ended meanwhile stays in the composition.
@@ -131,11 +131,17 @@ class RescaleTest : public testing::Test {
   static subscriptions::EndpointId EndpointOf(uint8_t endpoint) {
     return subscriptions::EndpointId(Bytes(9, endpoint));
   }
+  // Some of them stand for a part of theirs.
+  static uint32_t PartOf(uint8_t endpoint) { return endpoint > 9 ? endpoint - 9U : 0; }
+  static std::string KeyOf(uint8_t endpoint) {
+    return subscriptions::EncodeDispatchKey({EndpointOf(endpoint), PartOf(endpoint)});
+  }
   DispatchRecord Record(uint8_t endpoint, int round) const {
     DispatchRecord record;
     record.identity.source_topic = "events.a";
     record.identity.source_offset = round;
     record.identity.endpoint = EndpointOf(endpoint);
+    record.part = PartOf(endpoint);
     record.event_id = absl::StrCat(endpoint, ":", round);
     record.type = "a";
     record.tenant = "t";
@@ -203,7 +209,8 @@ class RescaleTest : public testing::Test {
         EXPECT_EQ(KeyGroupOf(stored.key, 0, key_groups), i);
         const auto record = subscriptions::DecodeDispatchRecord(stored.value);
         ASSERT_OK(record);
-        const auto endpoint = static_cast<uint8_t>(stored.key.back());
+        const auto endpoint = static_cast<uint8_t>(record->identity.endpoint.view().back());
+        EXPECT_EQ(stored.key, KeyOf(endpoint));
         order[endpoint].push_back(record->event_id);
         if (stored.headers.empty()) {
           EXPECT_TRUE(left.insert(record->event_id).second) << record->event_id;
@@ -372,7 +379,7 @@ TEST_F(RescaleTest, ACrashAnywhereIsMadeUpForByTheNextCall) {
 TEST_F(RescaleTest, LeavesOutWhatIsAnEntryAlreadyAndResultsOfRequests) {
   // A matcher has written the same message twice; its first copy was parked.
   const DispatchRecord twice = Record(1, 1);
-  const std::string key(twice.identity.endpoint.view());
+  const std::string key = KeyOf(1);
   const int32_t key_group = KeyGroupOf(key, 0, kKeyGroups);
   log_.Write({kDispatch, key_group}, key, subscriptions::EncodeDispatchRecord(twice));
   log_.Write({kDispatch, key_group}, key, "result", {{std::string(kResultHeader), "1"}});
@@ -384,7 +391,7 @@ TEST_F(RescaleTest, LeavesOutWhatIsAnEntryAlreadyAndResultsOfRequests) {
 TEST_F(RescaleTest, WhatAnUnreadResultSaysToBeDeliveredIsNotSentAgain) {
   const auto write = [this](uint8_t endpoint, IdBytes id, Verdict verdict,
                             std::vector<IdBytes> failed = {}) {
-    const std::string key(EndpointOf(endpoint).view());
+    const std::string key = KeyOf(endpoint);
     const int32_t key_group = KeyGroupOf(key, 0, kKeyGroups);
     OperationResult result{key, id, {}, ""};
     for (const MemoryLog::StoredRecord& stored : log_.Records({kDispatch, key_group})) {
