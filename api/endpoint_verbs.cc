@@ -139,26 +139,20 @@ void AddVerb(Router* router, std::string path, RequiredScope scope, Handler hand
 void AddEndpointVerbRoutes(const ApiParts& parts, Router* router) {
   const std::string own = "/v1/endpoints/{endpoint}/";
   const std::string customers = "/v1/customers/{customer}/endpoints/{endpoint}/";
-  if (IsAvailable("/enabled")) {
-    AddVerb(router, own + "enable", RequiredScope::kCustomer, Handle(parts, Enable),
-            "enableEndpoint",
-            "Send to an endpoint again, also to one that was disabled automatically");
-    AddVerb(router, own + "disable", RequiredScope::kCustomer, Handle(parts, Disable),
-            "disableEndpoint", "Send nothing to an endpoint; its messages wait in its backlog");
-  }
-  if (IsAvailable("/pause")) {
-    AddVerb(router, own + "pause", RequiredScope::kCustomer, Handle(parts, Pause), "pauseEndpoint",
-            "Hold an endpoint's messages back for a while");
-    AddVerb(router, own + "resume", RequiredScope::kCustomer, Handle(parts, Resume),
-            "resumeEndpoint",
-            "End a pause; what is skipped becomes dead letters, and one that is not paused stays "
-            "as it is",
-            "ResumeInput");
-    AddVerb(router, customers + "pause", RequiredScope::kOperator, Handle(parts, OperatorPause),
-            "operatorPauseEndpoint", "Hold a customer's endpoint back, whatever the customer does");
-    AddVerb(router, customers + "resume", RequiredScope::kOperator, Handle(parts, OperatorResume),
-            "operatorResumeEndpoint", "End an operator's pause; the customer's own stays");
-  }
+  AddVerb(router, own + "enable", RequiredScope::kCustomer, Handle(parts, Enable), "enableEndpoint",
+          "Send to an endpoint again, also to one that was disabled automatically");
+  AddVerb(router, own + "disable", RequiredScope::kCustomer, Handle(parts, Disable),
+          "disableEndpoint", "Send nothing to an endpoint; its messages wait in its backlog");
+  AddVerb(router, own + "pause", RequiredScope::kCustomer, Handle(parts, Pause), "pauseEndpoint",
+          "Hold an endpoint's messages back for a while");
+  AddVerb(router, own + "resume", RequiredScope::kCustomer, Handle(parts, Resume), "resumeEndpoint",
+          "End a pause; what is skipped becomes dead letters, and one that is not paused stays "
+          "as it is",
+          "ResumeInput");
+  AddVerb(router, customers + "pause", RequiredScope::kOperator, Handle(parts, OperatorPause),
+          "operatorPauseEndpoint", "Hold a customer's endpoint back, whatever the customer does");
+  AddVerb(router, customers + "resume", RequiredScope::kOperator, Handle(parts, OperatorResume),
+          "operatorResumeEndpoint", "End an operator's pause; the customer's own stays");
 }
 
 }  // namespace postrider::api

@@ -161,7 +161,6 @@ void Patch(CallPtr call) {
       call, RowLock::kForUpdate, [call, patch = std::move(body.object)](Endpoint endpoint) {
         JsonValue merged = SettingsToJson(endpoint.settings);
         FieldFaults faults;
-        FindUnavailable(patch, &faults);
         FindUnknownMembers(patch, merged, OpenPointers(), "", &faults);
         PatchSettings(merged, patch);
         EndpointSettings settings;

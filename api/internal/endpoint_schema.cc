@@ -3,8 +3,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_split.h"
-#include "api/internal/endpoint_settings.h"
 #include "core/base/check.h"
 
 namespace postrider::api {
@@ -60,7 +58,7 @@ constexpr absl::string_view kSettings = R"json({
       "description":"what becomes of a message that cannot be delivered and holds up others"}},
     "additionalProperties":false},
   "parallelism":{"type":"integer","minimum":1,"maximum":64,"default":1,
-    "description":"parts over which the endpoint's messages are spread; its limits are divided by it"},
+    "description":"parts over which the messages of an endpoint without order are spread, each with its own breaker and its share of window_max, limits and backlog.bytes_max; at most window_max, limits.requests_per_second and limits.messages_per_second"},
   "backlog":{"type":"object","properties":{
     "bytes_max":{"type":"integer","minimum":1048576,"maximum":1073741824,"default":1073741824},
     "age_max_ms":{"type":"integer","minimum":60000,"maximum":1209600000,"default":259200000},
@@ -117,20 +115,6 @@ JsonValue Parsed(absl::string_view text) {
   return *std::move(value);
 }
 
-JsonValue AvailableOf(absl::string_view text) {
-  JsonValue properties = Parsed(text);
-  for (const absl::string_view pointer : kNotAvailableYet) {
-    const std::vector<std::string> steps = absl::StrSplit(pointer.substr(1), '/');
-    JsonValue* place = &properties;
-    for (size_t i = 0; i + 1 < steps.size() && place != nullptr; ++i) {
-      place = place->Find(steps[i]);
-      if (place != nullptr) place = place->Find("properties");
-    }
-    if (place != nullptr) place->Remove(steps.back());
-  }
-  return properties;
-}
-
 JsonValue ObjectOf(JsonValue properties) {
   return JsonValue::MakeObject({{"type", "object"}, {"properties", std::move(properties)}});
 }
@@ -138,7 +122,7 @@ JsonValue ObjectOf(JsonValue properties) {
 }  // namespace
 
 void AddEndpointSchemas(JsonValue* schemas) {
-  const JsonValue settings = AvailableOf(kSettings);
+  const JsonValue settings = Parsed(kSettings);
   JsonValue patch = ObjectOf(settings);
   patch.Set("additionalProperties", false);
   JsonValue input = ObjectOf(settings);
@@ -149,7 +133,7 @@ void AddEndpointSchemas(JsonValue* schemas) {
 
   JsonValue shown = Parsed(R"({"id":{"type":"string","description":"ep_..."}})");
   for (const JsonMember& member : *settings.object()) shown.Set(member.name, member.value);
-  const JsonValue beside = AvailableOf(kShown);
+  const JsonValue beside = Parsed(kShown);
   for (const JsonMember& member : *beside.object()) shown.Set(member.name, member.value);
   JsonValue created = shown;
   created.Set("secret", Parsed(R"({"type":"string","description":"whsec_...; shown this once"})"));

@@ -1,11 +1,9 @@
 #include "api/internal/endpoint_settings.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "api/internal/fields.h"
 #include "core/crypto/certificate.h"
 #include "core/http/url.h"
@@ -22,19 +20,6 @@ using subscriptions::Endpoint;
 using subscriptions::EndpointSettings;
 using subscriptions::FieldFaults;
 using subscriptions::SealedSetting;
-
-std::vector<std::string> StepsOf(absl::string_view pointer) {
-  return absl::StrSplit(pointer.substr(1), '/');
-}
-
-void RemoveUnavailable(JsonValue* document) {
-  for (const absl::string_view pointer : kNotAvailableYet) {
-    const std::vector<std::string> steps = StepsOf(pointer);
-    JsonValue* place = document;
-    for (size_t i = 0; i + 1 < steps.size() && place != nullptr; ++i) place = place->Find(steps[i]);
-    if (place != nullptr) place->Remove(steps.back());
-  }
-}
 
 JsonValue RateToJson(const absl::optional<double>& rate) {
   return rate ? JsonValue(*rate) : JsonValue();
@@ -177,25 +162,6 @@ void CheckUrl(const AddressRules& rules, absl::string_view pointer, std::string*
 
 }  // namespace
 
-bool IsAvailable(absl::string_view pointer) {
-  return std::find(std::begin(kNotAvailableYet), std::end(kNotAvailableYet), pointer) ==
-         std::end(kNotAvailableYet);
-}
-
-void FindUnavailable(const JsonValue& body, FieldFaults* faults) {
-  for (const absl::string_view pointer : kNotAvailableYet) {
-    // Verbs: no fields of a body at any time.
-    if (pointer == "/enabled" || pointer == "/pause") continue;
-    const JsonValue* place = &body;
-    for (const std::string& step : StepsOf(pointer)) {
-      if (place != nullptr) place = place->Find(step);
-    }
-    if (place != nullptr && !place->is_null()) {
-      faults->push_back({std::string(pointer), "is not available yet"});
-    }
-  }
-}
-
 JsonValue SettingsToJson(const EndpointSettings& settings) {
   JsonValue headers = JsonValue::MakeObject();
   for (const auto& [name, value] : settings.headers) headers.Set(name, value);
@@ -240,7 +206,6 @@ JsonValue SettingsToJson(const EndpointSettings& settings) {
        {"tls", JsonValue::MakeObject({{"ca_pem", settings.tls.ca_pem},
                                       {"certificate_pem", settings.tls.certificate_pem}})},
        {"timeout_ms", settings.timeout.count()}});
-  RemoveUnavailable(&json);
   return json;
 }
 
@@ -255,14 +220,12 @@ JsonValue EndpointToJson(const Endpoint& endpoint) {
   object.Set("generation", endpoint.generation);
   object.Set("created_at", FormatRfc3339(endpoint.created_at));
   object.Set("updated_at", FormatRfc3339(endpoint.updated_at));
-  RemoveUnavailable(&object);
   return object;
 }
 
 FieldFaults ReadSettings(const JsonValue& body, const AddressRules& rules,
                          EndpointSettings* settings, GivenSecrets* secrets) {
   FieldFaults faults;
-  FindUnavailable(body, &faults);
   FieldReader fields(&body, "", faults);
   fields.RequiredString("url", &settings->url);
   fields.String("description", &settings->description);

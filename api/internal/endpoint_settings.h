@@ -16,15 +16,6 @@
 // endpoint_schema.cc.
 namespace postrider::api {
 
-// What delivery does not keep to yet, as pointers: a body that has it is refused, no answer and no
-// document shows it, and verbs about it have no route. Whoever makes a setting effective in
-// delivery takes its line out here, with a test; when the list is empty it goes.
-inline constexpr absl::string_view kNotAvailableYet[] = {
-    "/parallelism",
-};
-bool IsAvailable(absl::string_view pointer);
-void FindUnavailable(const JsonValue& body, subscriptions::FieldFaults* faults);
-
 // What a customer sets, all fields present but those that are secret: also what a merge patch is
 // applied to.
 JsonValue SettingsToJson(const subscriptions::EndpointSettings& settings);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/types/optional.h"
 #include "core/json/time_text.h"
@@ -42,6 +43,39 @@ JsonValue NumberToJson(T number) {
 // 0 is no bound.
 uint64_t Lower(uint64_t a, uint64_t b) { return a == 0 || (b != 0 && b < a) ? b : a; }
 
+// A part that has had no message since a person changed the endpoint may not have seen that.
+bool IsOverruled(const subscriptions::Endpoint& endpoint, const EndpointStatus& part) {
+  const subscriptions::EndpointSettings& desired = endpoint.settings;
+  switch (part.state) {
+    case EndpointHealthState::kPaused:
+      return !desired.pause.by_customer && !desired.pause.by_operator;
+    case EndpointHealthState::kDisabled:
+      return part.auto_disabled_generation > 0 ? part.auto_disabled_generation < endpoint.generation
+                                               : desired.enabled;
+    default:
+      return false;
+  }
+}
+
+// The parts that the endpoint has, and those left over from a greater parallelism as long as they
+// have a backlog.
+std::vector<EndpointStatus> LivingParts(const subscriptions::Endpoint& endpoint,
+                                        std::vector<EndpointStatus> parts) {
+  if (parts.size() <= 1) return parts;
+  const auto parallelism = static_cast<uint32_t>(endpoint.settings.parallelism);
+  std::vector<EndpointStatus> living;
+  for (EndpointStatus& part : parts) {
+    if (part.part >= parallelism && part.backlog_messages == 0) continue;
+    if (IsOverruled(endpoint, part)) {
+      part.state = EndpointHealthState::kHealthy;
+      part.reason.clear();
+      part.auto_disabled_generation = 0;
+    }
+    living.push_back(std::move(part));
+  }
+  return living;
+}
+
 EndpointStatus Together(const std::vector<EndpointStatus>& parts) {
   EndpointStatus all = parts.front();
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -76,7 +110,8 @@ EndpointStatus Together(const std::vector<EndpointStatus>& parts) {
 }  // namespace
 
 JsonValue StatusToJson(const subscriptions::Endpoint& endpoint,
-                       const std::vector<EndpointStatus>& parts) {
+                       const std::vector<EndpointStatus>& reported) {
+  const std::vector<EndpointStatus> parts = LivingParts(endpoint, reported);
   const bool known = !parts.empty();
   const EndpointStatus status = known ? Together(parts) : EndpointStatus();
   JsonValue json = JsonValue::MakeObject({{"endpoint_id", endpoint.id.ToString()}});

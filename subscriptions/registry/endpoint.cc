@@ -113,9 +113,34 @@ void CheckOrder(const EndpointSettings& settings, FieldFaults* faults) {
   const OrderSettings& order = settings.order;
   CheckKeyPointer(order.key_pointer, order.kind == OrderKind::kKey, "needs the order key",
                   "/order/key_pointer", faults);
-  Range(settings.parallelism, 1, EndpointSettings::kParallelismMost, "/parallelism", faults);
-  if (order.kind != OrderKind::kNone && settings.parallelism > 1) {
-    faults->push_back({"/parallelism", "must be 1 for an endpoint that is sent to in order"});
+}
+
+// Each part has its own share of what an endpoint may have: there must be one for each.
+void CheckParallelism(const EndpointSettings& settings, FieldFaults* faults) {
+  constexpr absl::string_view kPointer = "/parallelism";
+  Range(settings.parallelism, 1, EndpointSettings::kParallelismMost, kPointer, faults);
+  if (settings.parallelism <= 1 || settings.parallelism > EndpointSettings::kParallelismMost) {
+    return;
+  }
+  const auto refuse = [&](absl::string_view why) {
+    faults->push_back({std::string(kPointer), std::string(why)});
+  };
+  const auto above = [&](const absl::optional<double>& rate) {
+    return rate && settings.parallelism > *rate;
+  };
+  if (settings.order.kind != OrderKind::kNone) {
+    refuse("must be 1 for an endpoint that is sent to in order");
+  } else if (settings.backlog.policy == BacklogPolicy::kCollapseByKey) {
+    refuse("must be 1 with the backlog's policy collapse_by_key");
+  } else if (settings.parallelism > settings.window_max) {
+    refuse("must not be above window_max");
+  } else if (above(settings.limits.requests_per_second)) {
+    refuse("must not be above limits.requests_per_second");
+  } else if (above(settings.limits.messages_per_second)) {
+    refuse("must not be above limits.messages_per_second");
+  } else if (settings.backlog.bytes_max / settings.parallelism < BacklogSettings::kBytesLeast) {
+    refuse(absl::StrCat("must leave ", BacklogSettings::kBytesLeast,
+                        " of backlog.bytes_max for each part"));
   }
 }
 
@@ -245,6 +270,7 @@ FieldFaults Validate(const EndpointSettings& settings) {
   CheckRate(settings.limits.messages_per_second, "/limits/messages_per_second", &faults);
   CheckRate(settings.limits.bytes_per_second, "/limits/bytes_per_second", &faults);
   CheckOrder(settings, &faults);
+  CheckParallelism(settings, &faults);
   CheckBacklog(settings.backlog, &faults);
   CheckAuth(settings, &faults);
   CheckTls(settings.tls, &faults);

@@ -161,7 +161,9 @@ struct EndpointSettings {
   bool partial_ack = false;
   LimitSettings limits;
   OrderSettings order;
-  int parallelism = 1;  // key groups over which an endpoint without order is spread
+  // Parts over which an endpoint without order is spread. Each has its own breaker and its share of
+  // window_max, limits and backlog.bytes_max.
+  int parallelism = 1;
   BacklogSettings backlog;
   PauseSettings pause;
   AuthSettings auth;

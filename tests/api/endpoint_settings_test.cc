@@ -60,9 +60,7 @@ std::string WholeBody() {
 
 std::vector<std::string> Pointers(const FieldFaults& faults) {
   std::vector<std::string> pointers;
-  for (const auto& fault : faults) {
-    if (fault.detail != "is not available yet") pointers.push_back(fault.pointer);
-  }
+  for (const auto& fault : faults) pointers.push_back(fault.pointer);
   return pointers;
 }
 
@@ -86,10 +84,7 @@ TEST(EndpointJsonTest, ReadsEveryField) {
 }
 
 TEST(EndpointJsonTest, WhatIsShownReadsBack) {
-  JsonValue body = Parsed(WholeBody());
-  for (const absl::string_view pointer : kNotAvailableYet) {
-    body.Remove(pointer.substr(1, pointer.find('/', 1) - 1));
-  }
+  const JsonValue body = Parsed(WholeBody());
   EndpointSettings settings;
   GivenSecrets secrets;
   ASSERT_THAT(Read(body, &settings, &secrets), IsEmpty());
@@ -101,33 +96,6 @@ TEST(EndpointJsonTest, WhatIsShownReadsBack) {
   EndpointSettings read;
   ASSERT_THAT(Read(SettingsToJson(defaults), &read, &secrets), IsEmpty());
   EXPECT_EQ(read, defaults);
-}
-
-TEST(EndpointJsonTest, RefusesWhatIsNotAvailableYetAndShowsNothingOfIt) {
-  const JsonValue whole = Parsed(WholeBody());
-  JsonValue schemas = JsonValue::MakeObject();
-  AddEndpointSchemas(&schemas);
-  Endpoint endpoint;
-  endpoint.settings = subscriptions::WholeSettings();
-  const JsonValue shown = EndpointToJson(endpoint);
-  for (const absl::string_view pointer : kNotAvailableYet) {
-    EXPECT_FALSE(IsAvailable(pointer));
-    const absl::string_view name = pointer.substr(1);
-    EXPECT_EQ(shown.Find(name), nullptr) << name;
-    for (const char* schema : {"EndpointInput", "EndpointPatch", "Endpoint", "EndpointCreated"}) {
-      EXPECT_EQ(schemas.Find(schema)->Find("properties")->Find(name), nullptr) << name;
-    }
-    if (whole.Find(name) == nullptr) continue;  // a verb
-    JsonValue body = Parsed(R"({"url":"https://example.com/"})");
-    body.Set(name, *whole.Find(name));
-    EndpointSettings settings;
-    GivenSecrets secrets;
-    const FieldFaults faults = Read(body, &settings, &secrets);
-    ASSERT_FALSE(faults.empty()) << name;
-    EXPECT_EQ(faults[0].pointer, pointer);
-    EXPECT_EQ(faults[0].detail, "is not available yet");
-  }
-  EXPECT_TRUE(IsAvailable("/url"));
 }
 
 TEST(EndpointJsonTest, EveryFieldOfAWrongKindOrUnknownIsAFault) {
@@ -144,6 +112,8 @@ TEST(EndpointJsonTest, EveryFieldOfAWrongKindOrUnknownIsAFault) {
       {R"("limits":{"requests_per_second":0})", "/limits/requests_per_second"},
       {R"("order":{"kind":"tenant"})", "/order/kind"},
       {R"("order":{"blocked":"drop"})", "/order/blocked"},
+      {R"("parallelism":65)", "/parallelism"},
+      {R"("parallelism":2,"order":{"kind":"endpoint"})", "/parallelism"},
       {R"("backlog":{"policy":"drop"})", "/backlog/policy"},
       {R"("auth":{})", "/auth/kind"},
       {R"("auth":{"kind":"digest"})", "/auth/kind"},
@@ -160,7 +130,6 @@ TEST(EndpointJsonTest, EveryFieldOfAWrongKindOrUnknownIsAFault) {
     const FieldFaults faults =
         Read(Parsed(absl::StrCat(R"({"url":"https://example.com/",)", fields, "}")), &settings,
              &secrets);
-    // What is not available as a whole is refused as such.
     const bool found = std::any_of(faults.begin(), faults.end(),
                                    [p = pointer](const auto& fault) { return fault.pointer == p; });
     EXPECT_TRUE(found) << fields;

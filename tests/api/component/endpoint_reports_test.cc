@@ -80,9 +80,9 @@ TEST_F(EndpointReportsTest, TellsOfAllPartsTogether) {
             "'2030-01-01T00:00:02Z', 'healthy', 3, 2, 100, 'delivered', 200, "
             "'2030-01-01T00:00:00Z'");
   AddStatus(1,
-            "observed_at, state, reason, backlog_messages, request_window, learned_events_max, "
-            "last_outcome, last_status, last_attempt_at",
-            "'2030-01-01T00:00:01Z', 'disabled', 'gone', 4, 3, 50, 'gone', 410, "
+            "observed_at, state, reason, auto_disabled_generation, backlog_messages, "
+            "request_window, learned_events_max, last_outcome, last_status, last_attempt_at",
+            "'2030-01-01T00:00:01Z', 'disabled', 'gone', 100, 4, 3, 50, 'gone', 410, "
             "'2030-01-01T00:00:01Z'");
   const JsonReply status = Call("GET", path_ + "/status", customer_.key);
   EXPECT_EQ(status.Text("state"), "disabled");
@@ -93,6 +93,22 @@ TEST_F(EndpointReportsTest, TellsOfAllPartsTogether) {
   EXPECT_EQ(status.Text("last_outcome"), "gone");
   EXPECT_EQ(status["last_status"].integer(), 410);
   EXPECT_EQ(status.Text("updated_at"), "2030-01-01T00:00:02.000Z");
+}
+
+TEST_F(EndpointReportsTest, APartThatHasNotSeenAChangeDoesNotSpeakForTheOthers) {
+  AddStatus(0, "observed_at, state, request_window", "'2030-01-01T00:00:02Z', 'probing', 2");
+  AddStatus(1, "observed_at, state, reason, backlog_messages, request_window",
+            "'2030-01-01T00:00:01Z', 'paused', 'by_customer', 4, 3");
+  AddStatus(2, "observed_at, state, reason, backlog_messages, auto_disabled_generation",
+            "'2030-01-01T00:00:01Z', 'disabled', 'gone', 2, 0");
+  // Left over from a greater parallelism, and drained.
+  AddStatus(3, "observed_at, state, reason, request_window",
+            "'2030-01-01T00:00:01Z', 'degraded', 'failing', 50");
+  const JsonReply status = Call("GET", path_ + "/status", customer_.key);
+  EXPECT_EQ(status.Text("state"), "probing") << status.text;
+  EXPECT_TRUE(status["reason"].is_null());
+  EXPECT_EQ(status["backlog"].Find("messages")->integer(), 6);
+  EXPECT_EQ(status["window"].integer(), 5);
 }
 
 TEST_F(EndpointReportsTest, ListsAttemptsInPages) {

@@ -1,6 +1,4 @@
 // Settings and verbs of endpoints over HTTP.
-#include "api/internal/endpoint_settings.h"
-
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -76,33 +74,29 @@ TEST_F(EndpointSettingsTest, AnEndpointFromBeforeKeyPairsGetsOneWhenItIsToSignWi
   EXPECT_EQ(Call("GET", path, customer.key)["public_keys"].array()->size(), 1u);
 }
 
-TEST_F(EndpointSettingsTest, WhatIsNotAvailableYetIsRefused) {
+TEST_F(EndpointSettingsTest, ParallelismIsWithinWhatTheEndpointMayHave) {
   const Customer customer = MakeCustomer();
   const JsonReply made = MakeEndpoint(customer);
   const std::string path = absl::StrCat("/v1/endpoints/", made.Text("id"));
-  for (const absl::string_view pointer : kNotAvailableYet) {
-    const std::string name(pointer.substr(1));
-    EXPECT_THAT(made.text, Not(HasSubstr(absl::StrCat("\"", name, "\":")))) << name;
-    const JsonReply refused =
-        Call("PATCH", path, customer.key, absl::StrCat("{\"", name, "\":{}}"));
-    EXPECT_EQ(refused.status, 422) << name;
-    EXPECT_THAT(refused.Faults(), StartsWith(std::string(pointer)));
-    if (name != "enabled" && name != "pause") {
-      EXPECT_THAT(refused.text, HasSubstr("is not available yet"));
-    }
+  EXPECT_EQ(made["parallelism"].integer(), 1);
+  const JsonReply spread = Call("PATCH", path, customer.key, R"({"parallelism":4})");
+  EXPECT_EQ(spread.status, 200) << spread.text;
+  EXPECT_EQ(Call("GET", path, customer.key)["parallelism"].integer(), 4);
+  for (const char* patch :
+       {R"({"parallelism":65})", R"({"parallelism":33})", R"({"window_max":3})",
+        R"({"limits":{"messages_per_second":3}})", R"({"order":{"kind":"key"}})",
+        R"({"backlog":{"policy":"collapse_by_key"}})"}) {
+    EXPECT_EQ(Call("PATCH", path, customer.key, patch).Faults(), "/parallelism") << patch;
   }
+  EXPECT_EQ(Call("PATCH", path, customer.key, R"({"parallelism":null})").status, 200);
+  EXPECT_EQ(Call("GET", path, customer.key)["parallelism"].integer(), 1);
 }
 
-// These two hold from the moment on when delivery keeps to them.
 TEST_F(EndpointSettingsTest, EndpointsAreDisabledAndEnabled) {
   const Customer customer = MakeCustomer();
   const JsonReply made = MakeEndpoint(customer);
   const std::string path = absl::StrCat("/v1/endpoints/", made.Text("id"));
   const JsonReply disabled = Call("POST", path + "/disable", customer.key);
-  if (!IsAvailable("/enabled")) {
-    EXPECT_EQ(disabled.status, 404);
-    return;
-  }
   EXPECT_EQ(disabled["enabled"].boolean(), false);
   EXPECT_EQ(disabled.etag, "\"g2\"");
   EXPECT_EQ(Call("POST", path + "/enable", customer.key, "", {{"if-match", made.etag}}).status,
@@ -123,10 +117,6 @@ TEST_F(EndpointSettingsTest, EndpointsArePausedByTheirCustomerAndByOperators) {
   const std::string theirs =
       absl::StrCat("/v1/customers/", customer.id, "/endpoints/", made.Text("id"));
   const JsonReply paused = Call("POST", path + "/pause", customer.key);
-  if (!IsAvailable("/pause")) {
-    EXPECT_EQ(paused.status, 404);
-    return;
-  }
   EXPECT_EQ(paused["pause"].Serialize(), R"({"by_customer":true,"by_operator":false})");
   EXPECT_EQ(Call("POST", path + "/pause", customer.key).etag, paused.etag) << "nothing changed";
   EXPECT_EQ(Call("POST", theirs + "/pause", operator_key())["pause"].Serialize(),

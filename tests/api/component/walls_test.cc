@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "api/internal/endpoint_settings.h"
 #include "api/openapi.h"
 #include "tests/api/component/api_fixture.h"
 
@@ -117,7 +116,7 @@ TEST_F(WallsTest, AnotherCustomersIdIsAsUnknownAsNone) {
               Call(method, absl::StrReplaceAll(unknown, {{nobody, "x"}}), other.key, BodyFor(route))
                   .text);
   }
-  EXPECT_EQ(routes, 13 + (IsAvailable("/enabled") ? 2 : 0) + (IsAvailable("/pause") ? 2 : 0));
+  EXPECT_EQ(routes, 17);
   EXPECT_EQ(state(), before);
   for (const char* list : {"/v1/endpoints", "/v1/subscriptions", "/v1/dead-letters"}) {
     EXPECT_EQ(Call("GET", list, other.key)["data"].array()->size(), 0u) << list;

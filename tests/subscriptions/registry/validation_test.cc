@@ -68,7 +68,11 @@ TEST(EndpointSettingsTest, HoldsEveryBoundOnBothSides) {
        256},
       {"/timeout_ms", [](EndpointSettings& s, int64_t v) { s.timeout = milliseconds(v); }, 1000,
        30'000},
-      {"/parallelism", [](EndpointSettings& s, int64_t v) { s.parallelism = static_cast<int>(v); },
+      {"/parallelism",
+       [](EndpointSettings& s, int64_t v) {
+         s.parallelism = static_cast<int>(v);
+         s.window_max = 64;
+       },
        1, 64},
       {"/backlog/bytes_max", [](EndpointSettings& s, int64_t v) { s.backlog.bytes_max = v; },
        1'048'576, 1'073'741'824},
@@ -150,6 +154,29 @@ TEST(EndpointSettingsTest, HeadersOfTheEventAreReservedWhereItHasSome) {
   EXPECT_THAT(Validate(settings), IsEmpty());
   settings.body.format = BodyFormat::kCloudEventsBinary;
   EXPECT_THAT(Pointers(Validate(settings)), ElementsAre("/headers/Ce-Id"));
+}
+
+TEST(EndpointSettingsTest, EachPartNeedsItsShare) {
+  const struct {
+    void (*set)(EndpointSettings&);
+    int most;
+  } table[] = {
+      {[](EndpointSettings& s) { s.window_max = 5; }, 5},
+      {[](EndpointSettings& s) { s.limits.requests_per_second = 3.9; }, 3},
+      {[](EndpointSettings& s) { s.limits.messages_per_second = 4; }, 4},
+      {[](EndpointSettings& s) { s.limits.bytes_per_second = 1; }, 32},
+      {[](EndpointSettings& s) { s.backlog.bytes_max = 3 * 1'048'576 - 1; }, 2},
+      {[](EndpointSettings& s) { s.backlog.policy = BacklogPolicy::kCollapseByKey; }, 1},
+      {[](EndpointSettings& s) { s.order.kind = OrderKind::kKey; }, 1},
+  };
+  for (const auto& one : table) {
+    EndpointSettings settings = GoodEndpoint();
+    one.set(settings);
+    settings.parallelism = one.most;
+    EXPECT_THAT(Validate(settings), IsEmpty()) << one.most;
+    settings.parallelism = one.most + 1;
+    EXPECT_THAT(Pointers(Validate(settings)), ElementsAre("/parallelism")) << one.most;
+  }
 }
 
 TEST(EndpointSettingsTest, OrderAndItsPointers) {
