@@ -83,9 +83,10 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
       reports(metrics),
       operational(metrics) {
   for (int i = 1; i < kHealthStates; ++i) {
-    by_health[static_cast<size_t>(i)] = &metrics.AddGauge(
-        "postrider_delivery_endpoints", "Endpoints in memory that are not healthy, by state.",
-        {{"state", HealthStateName(static_cast<HealthState>(i))}});
+    by_health[static_cast<size_t>(i)] =
+        &metrics.AddGauge("postrider_delivery_endpoints",
+                          "Endpoints in memory, or parts of them, that are not healthy, by state.",
+                          {{"state", HealthStateName(static_cast<HealthState>(i))}});
   }
   for (int i = 0; i < kOutcomeKinds; ++i) {
     outcomes[static_cast<size_t>(i)] =

@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "core/stream/key_groups.h"
+#include "core/stream/operation.h"
 #include "delivery/part_notice.h"
 #include "dlq/reports/endpoint_status.h"
 #include "dlq/reports/report_record.h"
@@ -363,6 +364,34 @@ TEST_F(EndpointPartsTest, TheirBacklogsGoOnWithTheNextOwner) {
   }
   EXPECT_EQ(delivered.size(), 12u);
   EXPECT_EQ(Backlogged(), 0);
+}
+
+TEST_F(EndpointPartsTest, WhatIsInFlightWhenTheirKeyGroupMovesIsSettledByTheNextOwner) {
+  Begin(4);
+  subscriptions::DispatchRecord record = MakeRecord(1);
+  record.part = 3;
+  DeliverAt(0, record);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 1u);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
+  ctx().set_may_act(false);
+  const std::vector<Operation> operations = function_->Operations();
+  Settle();
+  function_->OnGivenBack(ctx());
+  BeginNextLife(KeyedProcessFunction::CloseReason::kMoved);
+  function_->OnInherited(ctx(), operations);
+  function_->OnResume(ctx());
+  RestoreBacklog();
+  DeliverAt(0, record);
+  SendAll();
+  EXPECT_EQ(sink_->size(), 1u) << "it is held";
+  sink_->AnswerStatus(0, 200);
+  ASSERT_THAT(results_.appended, SizeIs(1));
+  EXPECT_EQ(results_.appended[0].second.key, subscriptions::EncodeDispatchKey({endpoint_, 3}));
+  function_->OnResult(ctx(), results_.appended[0].second);
+  EXPECT_TRUE(ctx().IsCompleted(0));
+  Step(seconds(60));
+  EXPECT_EQ(sink_->size(), 1u);
 }
 
 TEST_F(EndpointPartsTest, EachHasItsOwnBreaker) {
