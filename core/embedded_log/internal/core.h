@@ -1,0 +1,79 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/embedded_log/internal/database.h"
+#include "core/embedded_log/internal/group_coordinator.h"
+#include "core/embedded_log/internal/partition.h"
+#include "core/stream/record.h"
+
+namespace postrider::embedded_log_internal {
+
+class CursorSet;
+
+struct LogMetrics {
+  explicit LogMetrics(Metrics& metrics);
+  Counter& appends;
+  Counter& append_bytes;
+  Counter& groups;
+  Histogram& write_seconds;
+  Counter& write_failures;
+  Counter& damage;
+  Counter& cold_reads;
+  Counter& compacted_records;
+  Gauge& writable;
+  Gauge& disk_bytes;
+  Gauge& memory_bytes;
+};
+
+// What the parts of the log share: its topics, its groups and what was written last. The mutex is
+// held for moments only, never over a callback, a read or a write of the disk.
+class Core {
+ public:
+  Core(const Clock& log_clock, Metrics& registry, size_t tail_max)
+      : clock(log_clock), metrics(registry), tail_bytes_max(tail_max) {}
+
+  // Null: there is none.
+  PartitionPtr FindPartition(const TopicPartition& tp) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Lets readers see the group that was written.
+  void Publish(const std::vector<PartitionPtr>& touched) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void AddTopic(TopicPtr topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // With everything that groups have committed for it.
+  void RemoveTopic(const std::string& name) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void SetBegin(Partition& partition, int64_t begin) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  // Whether writes go through; `why` when they do not. Tells all members.
+  void SetWritable(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+
+  const Clock& clock;
+  LogMetrics metrics;
+  const size_t tail_bytes_max;
+  std::unique_ptr<Database> database;
+
+  mutable absl::Mutex mutex;
+  std::map<std::string, TopicPtr> topics ABSL_GUARDED_BY(mutex);
+  GroupCoordinator groups ABSL_GUARDED_BY(mutex);
+  std::vector<CursorSet*> sets ABSL_GUARDED_BY(mutex);
+  absl::Status writable ABSL_GUARDED_BY(mutex);
+  size_t producers ABSL_GUARDED_BY(mutex) = 0;
+
+ private:
+  struct TailEntry {
+    PartitionPtr partition;
+    size_t bytes;
+  };
+  std::deque<TailEntry> tail_order_ ABSL_GUARDED_BY(mutex);
+  size_t tail_bytes_ ABSL_GUARDED_BY(mutex) = 0;
+};
+
+}  // namespace postrider::embedded_log_internal

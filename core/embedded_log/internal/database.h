@@ -1,0 +1,125 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
+#include "core/embedded_log/internal/run.h"
+
+namespace rocksdb {
+class Env;
+}
+
+namespace postrider::embedded_log_internal {
+
+// A partition in the database. Numbers of topics are never used twice.
+struct PartitionId {
+  uint32_t topic = 0;
+  uint32_t partition = 0;
+  friend bool operator==(const PartitionId&, const PartitionId&) = default;
+};
+
+struct DatabaseOptions {
+  std::string directory;  // made when it is missing, its parent exists
+  // For blocks and memtables together; the memtables get half of it.
+  size_t memory_bytes = 64 << 20;
+  int background_threads = 2;
+  // In place of the system's, for tests; outlives the database.
+  rocksdb::Env* env = nullptr;
+  // Told of records that cannot be read any more; from any thread.
+  std::function<void(absl::string_view what)> on_damage;
+};
+
+// Changes that are made together or not at all. Threads: owned by one.
+class WriteSet {
+ public:
+  WriteSet();
+  ~WriteSet();
+  WriteSet(const WriteSet&) = delete;
+  WriteSet& operator=(const WriteSet&) = delete;
+
+  void PutRun(PartitionId id, const Run& run);
+  void DeleteRun(PartitionId id, int64_t base);
+  // The runs whose base is in [from, to).
+  void DeleteRuns(PartitionId id, int64_t from, int64_t to);
+  void DeletePartition(PartitionId id);
+  void PutEntry(absl::string_view key, absl::string_view value);
+  void DeleteEntry(absl::string_view key);
+  void Clear();
+  bool empty() const;
+  size_t bytes() const;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// The RocksDB that the embedded log lies in, with its directory: `FORMAT` (the version), `lock`
+// (held while it is open) and `db`. Two column families: entries (topics, positions of groups,
+// where partitions begin) and runs, keyed by partition and first offset.
+//
+// Threads: Write() and Recover() from one, all else from any.
+class Database {
+ public:
+  // kFailedPrecondition: another process holds it, it is of a newer version, or no log of ours;
+  // kUnavailable: it cannot be made, read or written; kDataLoss: it is damaged beyond opening.
+  static absl::StatusOr<std::unique_ptr<Database>> Open(const DatabaseOptions& options);
+  virtual ~Database() = default;
+
+  // On the disk when it returns OK. kResourceExhausted (the disk is full) and kUnavailable (it
+  // failed): nothing was written, or it may show after the next start; the same set may be written
+  // again after Recover(). kAborted: it would have had to wait for a flush; try again soon.
+  virtual absl::Status Write(WriteSet& set) = 0;
+  // Makes it writable again after a Write() that failed, if the disk lets it. Readers wait
+  // meanwhile, and find it not open when it can be closed but not opened again.
+  virtual absl::Status Recover() = 0;
+
+  // Entries whose keys begin with `prefix`, in their order.
+  virtual absl::Status ForEachEntry(
+      absl::string_view prefix,
+      absl::FunctionRef<void(absl::string_view key, absl::string_view value)> visit) = 0;
+
+  // The last run of a partition. Damaged ones are passed over.
+  struct RunPlace {
+    int64_t base = 0;
+    size_t bytes = 0;
+    RunHeader header;
+  };
+  virtual absl::StatusOr<absl::optional<RunPlace>> LastRun(PartitionId id) = 0;
+  // The first run that ends behind `offset`, within [., until).
+  virtual absl::StatusOr<absl::optional<RunPlace>> RunAt(PartitionId id, int64_t offset,
+                                                         int64_t until) = 0;
+  // The runs from the one that `from` lies in, at least one, until `bytes_max` is reached; without
+  // a gap between them: what cannot be read or was compacted away is an empty run, up to `until`.
+  virtual absl::StatusOr<std::vector<RunPtr>> ReadRuns(PartitionId id, int64_t from, int64_t until,
+                                                       size_t bytes_max) = 0;
+  // The first run in [begin, end) for which `reached` holds, which holds for all that follow it.
+  virtual absl::StatusOr<absl::optional<RunPlace>> FirstRunWhere(
+      PartitionId id, int64_t begin, int64_t end,
+      absl::FunctionRef<bool(const RunPlace&)> reached) = 0;
+
+  // Gives the disk back what was deleted in [from, to). Slow.
+  virtual void CompactRuns(PartitionId id, int64_t from, int64_t to) = 0;
+  // Stops CompactRuns(), for good.
+  virtual void StopCompacting() = 0;
+
+  // Whether damage was found since it was opened.
+  virtual bool damaged() const = 0;
+  virtual uint64_t disk_bytes() const = 0;
+  virtual uint64_t memory_bytes() const = 0;
+};
+
+// Big-endian, so that keys sort as the numbers do.
+std::string RunKey(PartitionId id, int64_t base);
+
+}  // namespace postrider::embedded_log_internal

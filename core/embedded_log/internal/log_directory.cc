@@ -1,0 +1,136 @@
+#include "core/embedded_log/internal/log_directory.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "core/base/status_macros.h"
+
+namespace postrider::embedded_log_internal {
+namespace {
+
+constexpr char kLockName[] = "lock";
+constexpr char kFormatName[] = "FORMAT";
+constexpr char kNewFormatName[] = "FORMAT.new";
+constexpr char kFormatWord[] = "postrider-log ";
+constexpr size_t kFormatBytesMax = 64;
+
+absl::Status Unavailable(const std::string& path, int fault) {
+  return absl::UnavailableError(
+      absl::StrCat("embedded log: directory ", path, ": ", std::generic_category().message(fault)));
+}
+
+// An open file, closed with it.
+class File {
+ public:
+  File(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_CLOEXEC, 0600)) {}
+  ~File() {
+    if (fd_ >= 0) close(fd_);
+  }
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+  int get() const { return fd_; }
+  int Release() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+absl::StatusOr<int> TakeLock(const std::string& path) {
+  File file(absl::StrCat(path, "/", kLockName), O_RDWR | O_CREAT);
+  if (file.get() < 0) return Unavailable(path, errno);
+  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file.Release();
+  if (errno != EWOULDBLOCK) return Unavailable(path, errno);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "embedded log: ", path,
+      " is in use by another process; it serves one process only. Stop the other one, or name "
+      "another directory; where several processes or workers are wanted, use Apache Kafka"));
+}
+
+// No value in the answer: there is no such file.
+absl::StatusOr<std::string> ReadFormat(const std::string& path) {
+  const File file(absl::StrCat(path, "/", kFormatName), O_RDONLY);
+  if (file.get() < 0) {
+    return errno == ENOENT ? absl::NotFoundError("") : Unavailable(path, errno);
+  }
+  std::string text(kFormatBytesMax, '\0');
+  const ssize_t got = read(file.get(), text.data(), text.size());
+  if (got < 0) return Unavailable(path, errno);
+  text.resize(static_cast<size_t>(got));
+  return text;
+}
+
+absl::Status WriteFormat(const std::string& path) {
+  const std::string text = absl::StrCat(kFormatWord, LogDirectory::kVersion, "\n");
+  const std::string fresh = absl::StrCat(path, "/", kNewFormatName);
+  const File file(fresh, O_WRONLY | O_CREAT | O_TRUNC);
+  if (file.get() < 0) return Unavailable(path, errno);
+  if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
+    return Unavailable(path, errno != 0 ? errno : ENOSPC);
+  }
+  if (fsync(file.get()) != 0) return Unavailable(path, errno);
+  if (rename(fresh.c_str(), absl::StrCat(path, "/", kFormatName).c_str()) != 0) {
+    return Unavailable(path, errno);
+  }
+  const File directory(path, O_RDONLY | O_DIRECTORY);
+  if (directory.get() < 0 || fsync(directory.get()) != 0) return Unavailable(path, errno);
+  return absl::OkStatus();
+}
+
+absl::Status CheckFormat(const std::string& path) {
+  absl::StatusOr<std::string> format = ReadFormat(path);
+  if (absl::IsNotFound(format.status())) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+      const std::string name = entry.path().filename().string();
+      if (name == kLockName || name == kNewFormatName) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("embedded log: ", path, " holds ", name, ", which is not ours, and no file ",
+                       kFormatName, "; name a directory of its own"));
+    }
+    if (error) return Unavailable(path, error.value());
+    return WriteFormat(path);
+  }
+  RETURN_IF_ERROR(format.status());
+  absl::string_view text = *format;
+  int version = 0;
+  if (!absl::ConsumePrefix(&text, kFormatWord) || !absl::ConsumeSuffix(&text, "\n") ||
+      !absl::SimpleAtoi(text, &version) || version < 1) {
+    return absl::FailedPreconditionError(absl::StrCat("embedded log: ", path, "/", kFormatName,
+                                                      " is damaged: it should read \"", kFormatWord,
+                                                      LogDirectory::kVersion, "\""));
+  }
+  if (version > LogDirectory::kVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("embedded log: ", path, " was written by a newer Postrider (format ", version,
+                     ", this one knows ", LogDirectory::kVersion, "); start the newer one"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Acquire(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directory(path, error);
+  if (error) return Unavailable(path, error.value());
+  ASSIGN_OR_RETURN(const int lock_fd, TakeLock(path));
+  std::unique_ptr<LogDirectory> directory(new LogDirectory(path, lock_fd));
+  RETURN_IF_ERROR(CheckFormat(path));
+  return directory;
+}
+
+LogDirectory::~LogDirectory() { close(lock_fd_); }
+
+}  // namespace postrider::embedded_log_internal

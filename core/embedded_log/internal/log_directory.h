@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace postrider::embedded_log_internal {
+
+// The directory of one embedded log: of a known version, and held by one process at a time. The
+// lock is the system's: it ends with the process in whatever way that dies.
+class LogDirectory {
+ public:
+  // What this binary writes, and the newest that it reads.
+  static constexpr int kVersion = 1;
+
+  // Makes it if it is missing (its parent exists). kFailedPrecondition: another running process
+  // holds it, a newer version of us has written it, or it holds files that are not ours; nothing
+  // was touched. kUnavailable: it cannot be made or written.
+  static absl::StatusOr<std::unique_ptr<LogDirectory>> Acquire(const std::string& path);
+  ~LogDirectory();
+  LogDirectory(const LogDirectory&) = delete;
+  LogDirectory& operator=(const LogDirectory&) = delete;
+
+  // Where the database goes.
+  std::string database() const { return path_ + "/db"; }
+
+ private:
+  LogDirectory(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}
+
+  const std::string path_;
+  const int lock_fd_;
+};
+
+}  // namespace postrider::embedded_log_internal

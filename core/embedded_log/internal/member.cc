@@ -1,0 +1,287 @@
+#include "core/embedded_log/internal/member.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/bytes.h"
+#include "core/base/check.h"
+#include "core/embedded_log/internal/positions.h"
+
+namespace postrider::embedded_log_internal {
+
+Member::Member(Core& core, Writer& writer, Fetcher& fetcher, EventLoop& loop,
+               const GroupOptions& options, GroupHandler& handler)
+    : core_(core),
+      writer_(writer),
+      loop_(loop),
+      options_(options),
+      handler_(handler),
+      cursors_(core, fetcher, CursorSet::Outside::kTold, options.prefetch_bytes) {
+  absl::MutexLock lock(&core_.mutex);
+  commits_->set = &cursors_;
+  member_ = core_.groups.AddMember(
+      options_, [this] { cursors_.Wake(); }, core_.topics, core_.clock.Now());
+  Heartbeat();
+}
+
+Member::~Member() {
+  loop_.CancelTimer(heartbeat_);
+  absl::MutexLock lock(&core_.mutex);
+  commits_->set = nullptr;
+  core_.groups.RemoveMember(options_.group, member_, core_.topics, core_.clock.Now());
+}
+
+// What keeps time for the whole group, for a stuck member cannot.
+void Member::Heartbeat() {
+  heartbeat_ = loop_.CallAfter(options_.heartbeat_interval, [this] {
+    {
+      absl::MutexLock lock(&core_.mutex);
+      core_.groups.ExpireSilent(options_.group, core_.topics, core_.clock.Now());
+    }
+    Heartbeat();
+  });
+}
+
+void Member::Start(std::vector<StartPosition> positions) {
+  absl::MutexLock lock(&core_.mutex);
+  POSTRIDER_CHECK(state_ == State::kAssigned);
+  cursors_.Clear();
+  for (const StartPosition& position : positions) {
+    POSTRIDER_CHECK(assigned_.count(position.tp) == 1);
+    cursors_.Add(position);
+  }
+}
+
+void Member::Restart(const TopicPartition& tp, int64_t offset) {
+  absl::MutexLock lock(&core_.mutex);
+  if (state_ != State::kAssigned || assigned_.count(tp) == 0) return;
+  cursors_.Add({tp, StartPosition::At::kOffset, offset});
+}
+
+void Member::Release() {
+  absl::MutexLock lock(&core_.mutex);
+  POSTRIDER_CHECK(state_ == State::kRevoked);
+  assigned_.clear();
+  cursors_.Clear();
+  state_ = State::kJoining;
+  Rejoin();
+  cursors_.Wake();
+}
+
+void Member::Leave(absl::AnyInvocable<void() &&> done) {
+  absl::MutexLock lock(&core_.mutex);
+  POSTRIDER_CHECK(!leaving_);
+  leaving_ = true;
+  left_ = std::move(done);
+  cursors_.Wake();
+}
+
+// After a release: into the next generation, or out of the group when leaving.
+void Member::Rejoin() {
+  if (leaving_) return;  // Poll() goes on
+  if (GroupCoordinator::Member* member = core_.groups.FindMember(options_.group, member_)) {
+    core_.groups.Rejoin(options_.group, *member, core_.topics, core_.clock.Now());
+  } else {
+    member_ = core_.groups.AddMember(
+        options_, [this] { cursors_.Wake(); }, core_.topics, core_.clock.Now());
+  }
+}
+
+// A position is the group's at once, so that a successor that is given it meanwhile cannot be
+// overtaken by it; it is answered when it is on the disk. All that follows it is written later.
+void Member::Commit(std::vector<CommitEntry> entries, CommitDone done) {
+  auto commit = std::make_shared<PendingCommit>();
+  commit->done = std::move(done);
+  std::vector<CommitEntry> taken;
+  {
+    absl::MutexLock lock(&core_.mutex);
+    GroupCoordinator::Group& group = core_.groups.group(options_.group);
+    const bool fenced = core_.groups.FindMember(options_.group, member_) == nullptr ||
+                        generation_ != group.generation;
+    for (CommitEntry& entry : entries) {
+      absl::Status status;
+      if (fenced || assigned_.count(entry.tp) == 0) {
+        status = absl::AbortedError("embedded log: the group has moved on");
+      } else {
+        status = CheckPosition(entry.position);
+      }
+      if (status.ok()) {
+        group.committed[entry.tp] = entry.position;
+        taken.push_back(std::move(entry));
+      }
+      commit->statuses.push_back(std::move(status));
+    }
+    commits_->line.push_back(commit);
+    if (taken.empty()) {
+      commit->answered = true;
+      cursors_.Wake();
+      return;
+    }
+    // Under the mutex, so that changes reach the writer in the order in which they were made.
+    writer_.Submit({WritePositions(options_.group, std::move(taken)),
+                    [core = &core_, commits = commits_, commit](const absl::Status& status) {
+                      absl::MutexLock done_lock(&core->mutex);
+                      for (absl::Status& one : commit->statuses) {
+                        if (one.ok()) one = status;
+                      }
+                      commit->answered = true;
+                      if (commits->set != nullptr) commits->set->Wake();
+                    }});
+  }
+}
+
+size_t Member::Poll(size_t records_max) {
+  {
+    absl::MutexLock lock(&core_.mutex);
+    cursors_.BeginPoll();
+    const MonotonicTime now = core_.clock.Now();
+    if (auto* member = core_.groups.FindMember(options_.group, member_)) member->last_poll = now;
+    core_.groups.ExpireSilent(options_.group, core_.topics, now);
+  }
+  size_t records = 0;
+  while (true) {
+    Event event;
+    {
+      absl::MutexLock lock(&core_.mutex);
+      event = NextEvent();
+      if (event.kind == Event::Kind::kNone) {
+        // What was left out for want of room is there for the next call.
+        if (records >= records_max) cursors_.Wake();
+        return records;
+      }
+      if (event.kind == Event::Kind::kNews) {
+        event.news = cursors_.Next(records < records_max);
+        if (event.news.kind == CursorSet::News::Kind::kNone) {
+          if (records >= records_max) cursors_.Wake();
+          return records;
+        }
+      }
+    }
+    records += Tell(std::move(event), records_max - records);
+  }
+}
+
+Member::Event Member::NextEvent() {
+  Event event;
+  if (told_reachable_ != core_.writable.ok()) {
+    told_reachable_ = core_.writable.ok();
+    event.kind = Event::Kind::kReachable;
+    event.reachable = told_reachable_;
+    return event;
+  }
+  if (!commits_->line.empty() && commits_->line.front()->answered) {
+    event.kind = Event::Kind::kCommitted;
+    event.committed = std::move(commits_->line.front()->done);
+    event.statuses = std::move(commits_->line.front()->statuses);
+    commits_->line.pop_front();
+    return event;
+  }
+  event = NextMembership();
+  if (event.kind == Event::Kind::kNone && state_ == State::kAssigned) {
+    event.kind = Event::Kind::kNews;
+  }
+  return event;
+}
+
+Member::Event Member::NextMembership() {
+  Event event;
+  GroupCoordinator::Member* member = core_.groups.FindMember(options_.group, member_);
+  const bool wanted_back = leaving_ || member == nullptr ||
+                           (core_.groups.group(options_.group).rebalancing && !member->joined);
+  if (state_ == State::kAssigned && wanted_back) {
+    cursors_.Clear();
+    if (assigned_.empty()) {
+      state_ = State::kJoining;
+      Rejoin();
+      return NextMembership();
+    }
+    state_ = State::kRevoked;
+    event.kind = member == nullptr ? Event::Kind::kLost : Event::Kind::kRevoked;
+    return event;
+  }
+  if (state_ != State::kJoining) return event;
+  if (leaving_) {
+    core_.groups.RemoveMember(options_.group, member_, core_.topics, core_.clock.Now());
+    state_ = State::kLeft;
+    event.kind = Event::Kind::kLeft;
+    event.left = std::move(left_);
+    return event;
+  }
+  if (member == nullptr || (!member->joined && !member->has_assignment)) {
+    Rejoin();
+    member = core_.groups.FindMember(options_.group, member_);
+  }
+  if (member != nullptr && member->has_assignment) return TakeAssignment(*member);
+  return event;
+}
+
+Member::Event Member::TakeAssignment(GroupCoordinator::Member& member) {
+  Event event;
+  const GroupCoordinator::Group& group = core_.groups.group(options_.group);
+  member.has_assignment = false;
+  state_ = State::kAssigned;
+  generation_ = group.generation;
+  assigned_.clear();
+  event.kind = member.nothing_matches ? Event::Kind::kNothingMatches : Event::Kind::kAssigned;
+  for (const TopicPartition& tp : member.assignment) {
+    assigned_.insert(tp);
+    AssignedPartition partition;
+    partition.tp = tp;
+    const auto committed = group.committed.find(tp);
+    if (committed != group.committed.end()) partition.committed = committed->second;
+    event.assignment.partitions.push_back(std::move(partition));
+  }
+  event.assignment.group_has_commits = !group.committed.empty();
+  return event;
+}
+
+size_t Member::Tell(Event&& event, size_t records_max) {
+  switch (event.kind) {
+    case Event::Kind::kNone:
+      break;
+    case Event::Kind::kReachable:
+      handler_.OnReachable(event.reachable);
+      break;
+    case Event::Kind::kCommitted:
+      std::move(event.committed)(std::move(event.statuses));
+      break;
+    case Event::Kind::kAssigned:
+      handler_.OnAssigned(std::move(event.assignment));
+      break;
+    case Event::Kind::kNothingMatches:
+      handler_.OnNothingMatches();
+      break;
+    case Event::Kind::kRevoked:
+      handler_.OnRevoked();
+      break;
+    case Event::Kind::kLost:
+      handler_.OnLost();
+      break;
+    case Event::Kind::kLeft:
+      if (event.left != nullptr) std::move(event.left)();
+      break;
+    case Event::Kind::kNews:
+      switch (event.news.kind) {
+        case CursorSet::News::Kind::kNone:
+          break;
+        case CursorSet::News::Kind::kPartitionEnd:
+          handler_.OnPartitionEnd(event.news.cursor->start.tp, event.news.offset);
+          break;
+        case CursorSet::News::Kind::kOutOfRange:
+          handler_.OnOutOfRange(event.news.cursor->start.tp, event.news.offset);
+          break;
+        case CursorSet::News::Kind::kRecords:
+          return cursors_.Pass(event.news.cursor, records_max,
+                               [this](const LogRecord& record) { handler_.OnRecord(record); });
+      }
+      break;
+  }
+  return 0;
+}
+
+}  // namespace postrider::embedded_log_internal

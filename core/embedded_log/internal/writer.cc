@@ -1,0 +1,251 @@
+#include "core/embedded_log/internal/writer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "core/base/check.h"
+#include "core/base/log.h"
+
+namespace postrider::embedded_log_internal {
+namespace {
+
+// A run is what is read at once: as large as a few hundred records.
+constexpr size_t kRunBytesMax = 128 << 10;
+// With so much waiting the next group begins at once.
+constexpr size_t kManyBytes = 256 << 10;
+constexpr size_t kHeadersMax = 1'000;
+// A flush that is behind is waited for as long before it counts as a failure.
+constexpr absl::Duration kFlushPatience = absl::Seconds(2);
+constexpr absl::Duration kFlushLook = absl::Milliseconds(5);
+
+size_t BytesOf(const AppendRecord& record) {
+  size_t bytes = record.key.size() + record.value.size();
+  for (const auto& [name, value] : record.headers) bytes += name.size() + value.size();
+  return bytes;
+}
+
+}  // namespace
+
+void AnswerBox::Leave(Answers answers) {
+  absl::MutexLock lock(&mutex_);
+  if (answers_.empty()) {
+    answers_ = std::move(answers);
+    wake_.Wake();
+    return;
+  }
+  for (auto& answer : answers) answers_.push_back(std::move(answer));
+}
+
+AnswerBox::Answers AnswerBox::Take() {
+  absl::MutexLock lock(&mutex_);
+  wake_.Clear();
+  return std::exchange(answers_, Answers());
+}
+
+Writer::Writer(Core& core, const Options& options) : core_(core), options_(options) {}
+
+Writer::~Writer() { Stop(); }
+
+void Writer::Start() {
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Writer::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) thread_.join();
+}
+
+void Writer::Append(const std::shared_ptr<AnswerBox>& box, AppendRecord&& record) {
+  const size_t bytes = BytesOf(record);
+  absl::MutexLock lock(&mutex_);
+  waiting_.push_back({box, std::move(record)});
+  waiting_bytes_ += bytes;
+}
+
+void Writer::Submit(Change change) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!stopping_) {
+      changes_.push_back(std::move(change));
+      return;
+    }
+  }
+  std::move(change.done)(absl::AbortedError("embedded log: it is closed"));
+}
+
+void Writer::Run() {
+  while (Gather()) {
+    Compose();
+    if (!set_.empty() && !WriteUntilDone()) break;
+    AnswerAll();
+  }
+  // What was not written is not answered for as if it were.
+  std::vector<Change> left;
+  {
+    absl::MutexLock lock(&mutex_);
+    left = std::move(changes_);
+  }
+  for (Change& change : group_changes_) left.push_back(std::move(change));
+  for (Change& change : left) {
+    if (change.done != nullptr) {
+      std::move(change.done)(absl::AbortedError("embedded log: it is closed"));
+    }
+  }
+}
+
+bool Writer::Gather() {
+  absl::MutexLock lock(&mutex_);
+  const auto something = [](Writer* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
+    return self->stopping_ || self->next_item_ < self->items_.size() || !self->waiting_.empty() ||
+           !self->changes_.empty();
+  };
+  mutex_.Await(absl::Condition(+something, this));
+  const auto enough = [](Writer* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
+    return self->stopping_ || self->next_item_ < self->items_.size() ||
+           self->waiting_bytes_ >= kManyBytes;
+  };
+  const absl::Duration since = absl::Now() - synced_;
+  const absl::Duration interval = absl::FromChrono(options_.sync_interval);
+  if (since >= absl::ZeroDuration() && since < interval) {
+    mutex_.AwaitWithTimeout(absl::Condition(+enough, this), interval - since);
+  }
+  if (next_item_ >= items_.size()) {
+    items_.clear();
+    next_item_ = 0;
+    items_.swap(waiting_);
+    waiting_bytes_ = 0;
+  }
+  group_changes_.clear();
+  group_changes_.swap(changes_);
+  return !items_.empty() || !group_changes_.empty() || !stopping_;
+}
+
+void Writer::Compose() {
+  set_.Clear();
+  touched_.clear();
+  answers_.clear();
+  change_status_.clear();
+  group_records_ = 0;
+  group_bytes_ = 0;
+  const int64_t ms = MillisSinceEpoch(core_.clock.Wall());
+  for (; next_item_ < items_.size() && group_bytes_ < kGroupBytesMax; ++next_item_) {
+    Item& item = items_[next_item_];
+    auto mine = std::find_if(answers_.begin(), answers_.end(),
+                             [&item](const auto& one) { return one.first == item.box; });
+    if (mine == answers_.end()) mine = answers_.insert(mine, {item.box, {}});
+    mine->second.push_back(Place(item.record, ms));
+    item.box = nullptr;
+  }
+  for (const PartitionPtr& partition : touched_) {
+    CutRun(partition);
+    partition->touched = false;
+    for (const RunPtr& run : partition->fresh) set_.PutRun(partition->id, *run);
+  }
+  for (Change& change : group_changes_) change_status_.push_back(change.prepare(set_));
+}
+
+absl::StatusOr<int64_t> Writer::Place(AppendRecord& record, int64_t ms) {
+  const size_t bytes = BytesOf(record);
+  const auto found = topics_.find(record.topic);
+  if (found == topics_.end() || record.partition < 0 ||
+      static_cast<size_t>(record.partition) >= found->second->partitions.size()) {
+    return absl::NotFoundError(
+        absl::StrCat("embedded log: no partition ", record.topic, "/", record.partition));
+  }
+  const Topic& topic = *found->second;
+  if (topic.frozen) {
+    return absl::FailedPreconditionError(absl::StrCat("embedded log: ", topic.name, " is frozen"));
+  }
+  if (bytes > kRecordBytesMax || record.headers.size() > kHeadersMax) {
+    return absl::InvalidArgumentError("embedded log: the record is too large");
+  }
+  if (record.key.empty() && record.value.empty() && record.headers.empty()) {
+    return absl::InvalidArgumentError("embedded log: the record says nothing");
+  }
+  const PartitionPtr& partition = topic.partitions[static_cast<size_t>(record.partition)];
+  if (!partition->touched) {
+    partition->touched = true;
+    touched_.push_back(partition);
+  }
+  const int64_t offset = partition->next++;
+  if (partition->builder.empty()) partition->builder.Begin(offset, ms);
+  partition->builder.Add(offset, ms, record.key, record.value, record.tombstone, record.headers);
+  partition->high_ms = std::max(partition->high_ms, ms);
+  if (partition->builder.bytes() >= kRunBytesMax) CutRun(partition);
+  ++group_records_;
+  group_bytes_ += bytes;
+  return offset;
+}
+
+void Writer::CutRun(const PartitionPtr& partition) {
+  if (partition->builder.empty()) return;
+  RunPtr run =
+      partition->builder.Finish(partition->next, partition->high_ms, partition->next_bytes);
+  partition->next_bytes += run->bytes.size();
+  partition->fresh.push_back(std::move(run));
+}
+
+bool Writer::WriteUntilDone() {
+  bool told = false;
+  const absl::Time began = absl::Now();
+  while (true) {
+    const absl::Time begin = absl::Now();
+    synced_ = begin;
+    absl::Status status;
+    if (told) status = core_.database->Recover();
+    if (status.ok()) status = core_.database->Write(set_);
+    if (status.ok()) {
+      core_.metrics.write_seconds.Observe(absl::ToDoubleSeconds(absl::Now() - begin));
+      break;
+    }
+    absl::Duration wait = absl::FromChrono(options_.retry_interval);
+    if (absl::IsAborted(status) && begin - began < kFlushPatience) {
+      wait = kFlushLook;
+    } else {
+      TellFailure(status);
+      told = true;
+    }
+    absl::MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), wait)) return false;
+  }
+  if (told) {
+    POSTRIDER_LOG(kInfo, "the embedded log is written again");
+    absl::MutexLock lock(&core_.mutex);
+    core_.SetWritable(absl::OkStatus());
+  }
+  return true;
+}
+
+void Writer::TellFailure(const absl::Status& status) {
+  core_.metrics.write_failures.Increment();
+  POSTRIDER_LOG(kError, "the embedded log cannot be written; it is tried again",
+                {"why", status.message()});
+  absl::MutexLock lock(&core_.mutex);
+  core_.SetWritable(status);
+}
+
+void Writer::AnswerAll() {
+  {
+    absl::MutexLock lock(&core_.mutex);
+    core_.Publish(touched_);
+  }
+  core_.metrics.groups.Increment();
+  core_.metrics.appends.Add(static_cast<double>(group_records_));
+  core_.metrics.append_bytes.Add(static_cast<double>(group_bytes_));
+  for (auto& [box, answers] : answers_) box->Leave(std::move(answers));
+  answers_.clear();
+  std::vector<Change> changes = std::move(group_changes_);
+  group_changes_.clear();
+  for (size_t i = 0; i < changes.size(); ++i) std::move(changes[i].done)(change_status_[i]);
+}
+
+}  // namespace postrider::embedded_log_internal

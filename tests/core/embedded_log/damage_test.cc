@@ -1,0 +1,176 @@
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "core/base/random.h"
+#include "gtest/gtest.h"
+#include "tests/core/embedded_log/log_fixture.h"
+
+namespace postrider::tests {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kPartitions = 2;
+constexpr int kRecords = 1'500;
+
+std::string ValueOf(int64_t offset) {
+  std::string value = absl::StrCat(offset, ":");
+  uint64_t random = static_cast<uint64_t>(offset) + 1;
+  while (value.size() < 700) {  // does not compress
+    random = random * 6'364'136'223'846'793'005ULL + 1'442'695'040'888'963'407ULL;
+    value.push_back(static_cast<char>(random >> 56));
+  }
+  return value;
+}
+
+class DamageTest : public EmbeddedLogTest {
+ protected:
+  // Some records in tables and some in the write-ahead log of a process that was killed, of which
+  // a copy is damaged again and again.
+  void SetUp() override {
+    Open();
+    MakeTopic("a", kPartitions);
+    Fill(0, kRecords / 3);
+    Reopen();
+    Fill(kRecords / 3, kRecords * 2 / 3);
+    Reopen();
+    Fill(kRecords * 2 / 3, kRecords);
+    ASSERT_TRUE(log_->ResetGroup("g", {{{"a", 0}, {kRecords, ""}}}, kTimeout).ok());
+    fs::copy(options_.directory, directory_.path() + "/whole", fs::copy_options::recursive);
+    Close();
+  }
+  void Fill(int from, int to) {
+    int acknowledged = 0;
+    for (int i = from; i < to; ++i) {
+      for (int32_t partition = 0; partition < kPartitions; ++partition) {
+        ASSERT_TRUE(producer().Append(
+            Record({"a", partition}, "k", ValueOf(i)),
+            [&](const absl::StatusOr<int64_t>& at) { acknowledged += at.ok() ? 1 : 0; }));
+      }
+      // Several groups, not one.
+      if (i % 100 == 99) {
+        ASSERT_TRUE(Until([&] { return producer().pending() == 0; }));
+      }
+    }
+    ASSERT_TRUE(Until([&] { return acknowledged == (to - from) * kPartitions; }));
+  }
+  std::vector<std::string> FilesLike(absl::string_view part) {
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(directory_.path() + "/whole/db")) {
+      if (absl::StrContains(entry.path().filename().string(), std::string(part)) &&
+          fs::file_size(entry.path()) > 0) {
+        files.push_back(entry.path().filename().string());
+      }
+    }
+    return files;
+  }
+  void Flip(const std::string& name, uint64_t at) {
+    fs::remove_all(options_.directory);
+    fs::copy(directory_.path() + "/whole", options_.directory, fs::copy_options::recursive);
+    std::fstream file(absl::StrCat(options_.directory, "/db/", name),
+                      std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(at));
+    const int byte = file.get();
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put(static_cast<char>(byte ^ 0x10));
+    ASSERT_TRUE(file.good());
+  }
+  // What is read is right, and what is missing was told of. Returns how many records there are.
+  size_t Serve(const std::string& where) {
+    const double before = Metric("postrider_embedded_log_damage_total");
+    const absl::Status opened = TryOpen();
+    if (!opened.ok()) {
+      ++refused_;
+      EXPECT_EQ(opened.code(), absl::StatusCode::kDataLoss) << where << ": " << opened;
+      return 0;
+    }
+    size_t found = 0;
+    for (int32_t partition = 0; partition < kPartitions; ++partition) {
+      const WholeReader reader = ReadAll({"a", partition});
+      for (const KeptRecord& record : reader.records) {
+        EXPECT_EQ(record.value, ValueOf(record.offset)) << where;
+      }
+      found += reader.records.size();
+      const absl::StatusOr<int64_t> at = Append(Record({"a", partition}, "k", "after"));
+      EXPECT_GE(at.value_or(-1), reader.end.value_or(0)) << where;
+    }
+    const double told = Metric("postrider_embedded_log_damage_total") - before;
+    if (found < kPartitions * kRecords) {
+      ++lossy_;
+      EXPECT_GT(told, 0) << where << ": " << found << " records and nothing was said";
+    }
+    Close();
+    return found;
+  }
+
+  int refused_ = 0;
+  int lossy_ = 0;
+  Random random_{17};
+};
+
+TEST_F(DamageTest, ServesTheRestOfADamagedTable) {
+  const std::vector<std::string> tables = FilesLike(".sst");
+  ASSERT_GE(tables.size(), 2u);
+  for (const std::string& name : tables) {
+    const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + name);
+    for (int round = 0; round < 4; ++round) {
+      // The footer and the indexes too.
+      const uint64_t at = round < 2 ? random_.Below(size) : size - 1 - random_.Below(1'000) % size;
+      Flip(name, at);
+      const int refused = refused_;
+      const size_t found = Serve(absl::StrCat(name, " at ", at, " of ", size));
+      if (refused_ == refused) {
+        EXPECT_GE(found, kPartitions * kRecords * 2u / 3u) << name << " at " << at;
+      }
+    }
+  }
+  EXPECT_GT(lossy_, 0);
+}
+
+TEST_F(DamageTest, ServesTheRestOfADamagedWriteAheadLog) {
+  const std::vector<std::string> logs = FilesLike(".log");
+  ASSERT_EQ(logs.size(), 1u);
+  const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + logs[0]);
+  ASSERT_GT(size, 500'000u);
+  for (int round = 0; round < 6; ++round) {
+    // Not in what was written last, which looks like what a crash has torn.
+    const uint64_t at = random_.Below(size * 3 / 4);
+    Flip(logs[0], at);
+    const size_t found = Serve(absl::StrCat(logs[0], " at ", at, " of ", size));
+    EXPECT_GT(found, kPartitions * kRecords * 2u / 3u);
+  }
+  EXPECT_GT(lossy_, 3);
+  EXPECT_EQ(refused_, 0);
+}
+
+TEST_F(DamageTest, GivesNoOffsetTwiceWhenTheEndIsLost) {
+  const std::vector<std::string> logs = FilesLike(".log");
+  ASSERT_EQ(logs.size(), 1u);
+  const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + logs[0]);
+  Flip(logs[0], size * 3 / 4);
+  Open();
+  EXPECT_GE(Append(Record({"a", 0}, "k", "after")).value_or(-1), kRecords)
+      << "the group has committed so far";
+}
+
+TEST_F(DamageTest, SaysWhatIsWrongWithTheFilesOfTheDatabase) {
+  for (const char* kind : {"MANIFEST", "CURRENT", "IDENTITY", "OPTIONS"}) {
+    for (const std::string& name : FilesLike(kind)) {
+      const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + name);
+      for (int round = 0; round < 2; ++round) {
+        const uint64_t at = random_.Below(size);
+        Flip(name, at);
+        const size_t found = Serve(absl::StrCat(name, " at ", at, " of ", size));
+        EXPECT_EQ(found, kPartitions * kRecords) << name << " at " << at;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace postrider::tests

@@ -1,0 +1,90 @@
+#include <chrono>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/core/embedded_log/log_fixture.h"
+
+namespace postrider::tests {
+namespace {
+
+using std::chrono::hours;
+using std::chrono::milliseconds;
+
+TEST_F(EmbeddedLogTest, KeepsRecordsUntilTheirTimeIsOver) {
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "3600000"}});
+  AppendMany({"a", 0}, 10, 10);
+  clock_.Advance(milliseconds(1));
+  AppendMany({"a", 0}, 10, 10, 10);
+  clock_.Advance(hours(1) - milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 0) << "an hour old, not older";
+  clock_.Advance(milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 10);
+  clock_.Advance(hours(2));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 20);
+  EXPECT_TRUE(ReadAll({"a", 0}).records.empty());
+  AppendMany({"a", 0}, 1, 10);
+  Reopen();
+  EXPECT_EQ(ReadAll({"a", 0}).records.size(), 1u);
+}
+
+TEST_F(EmbeddedLogTest, KeepsForeverWithoutALimit) {
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "-1"}, {"retention.bytes", "-1"}});
+  MakeTopic("week", 1);
+  AppendMany({"a", 0}, 10, 10);
+  AppendMany({"week", 0}, 10, 10);
+  clock_.Advance(hours(24 * 7) + milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 0);
+  EXPECT_EQ(log_->Offsets({"week", 0}, kTimeout)->begin, 10) << "Kafka's default";
+}
+
+TEST_F(EmbeddedLogTest, KeepsSoManyBytes) {
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "-1"}, {"retention.bytes", "500000"}});
+  for (int i = 0; i < 1'000; i += 10) AppendMany({"a", 0}, 10, 1'000, i);
+  log_->RunUpkeep();
+  const auto range = log_->Offsets({"a", 0}, kTimeout);
+  EXPECT_GT(range->begin, 500);
+  EXPECT_LT(range->begin, 530);
+  EXPECT_EQ(range->end, 1'000);
+  EXPECT_EQ(ReadAll({"a", 0}).records.front().offset, range->begin);
+}
+
+TEST_F(EmbeddedLogTest, GivesTheDiskBackThatWasTrimmed) {
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "-1"}});
+  AppendMany({"a", 0}, 100, 1'000);
+  ASSERT_TRUE(Trim({"a", 0}, 50).ok());
+  log_->RunUpkeep();
+  std::string noise(100'000, '\0');
+  uint64_t random = 1;
+  int acknowledged = 0;
+  for (int i = 0; i < 600; ++i) {
+    for (char& byte : noise) {
+      random = random * 6'364'136'223'846'793'005ULL + 1'442'695'040'888'963'407ULL;
+      byte = static_cast<char>(random >> 56);
+    }
+    ASSERT_TRUE(producer().Append(Record({"a", 0}, "k", noise), [&](absl::StatusOr<int64_t> done) {
+      acknowledged += done.ok() ? 1 : 0;
+    }));
+    if (i % 100 == 99) {
+      ASSERT_TRUE(Until([&] { return acknowledged == i + 1; }));
+    }
+  }
+  log_->RunUpkeep();
+  const double before = Metric("postrider_embedded_log_disk_bytes");
+  EXPECT_GT(before, 40e6);
+  ASSERT_TRUE(Trim({"a", 0}, 690).ok());
+  log_->RunUpkeep();
+  EXPECT_LT(Metric("postrider_embedded_log_disk_bytes"), before / 4);
+  EXPECT_EQ(ReadAll({"a", 0}).records.size(), 10u);
+}
+
+}  // namespace
+}  // namespace postrider::tests
