@@ -40,6 +40,7 @@
 #include "core/crypto/key_file.h"
 #include "core/crypto/key_ring.h"
 #include "core/crypto/random.h"
+#include "core/embedded_log/embedded_log.h"
 #include "core/http/address_guard.h"
 #include "core/http/egress_proxy.h"
 #include "core/http/resolver.h"
@@ -88,6 +89,31 @@ constexpr milliseconds kInFlightLook{100};
 // How long the threads of a role that has stopped may take to end.
 constexpr seconds kDisposeWait{5};
 
+// Which log the process stands on.
+struct LogOptions {
+  std::string kind = "kafka";
+  std::string directory;
+  int64_t memory_bytes = 96 << 20;
+  milliseconds sync_interval{1};
+
+  bool embedded() const { return kind == "embedded"; }
+  void Register(Options& options) {
+    options.AddChoice(
+        "log.kind", &kind, {"kafka", "embedded"},
+        "What events and messages lie in: Apache Kafka; or a log in this process on the local "
+        "disk, for one process that has all roles.");
+    options.Add("log.directory", &directory,
+                "Where the embedded log lies, a directory of its own on a disk that keeps what was "
+                "synced; empty: the directory log in data_dir.");
+    options.AddBytes("log.memory", &memory_bytes, int64_t{8} << 20, int64_t{64} << 30,
+                     "What the embedded log keeps of its latest records and of its files in "
+                     "memory.");
+    options.AddDuration("log.sync_interval", &sync_interval, milliseconds(0), milliseconds(1'000),
+                        "The embedded log: from one sync of the disk to the next while little is "
+                        "appended; what comes alone is synced at once.");
+  }
+};
+
 struct ProgramOptions {
   std::vector<std::string> roles = {"api", "matcher", "worker", "indexer"};
   std::string data_dir = "./postrider-data";
@@ -96,6 +122,7 @@ struct ProgramOptions {
   milliseconds startup_timeout{60'000};
 
   DatabaseOptions database;
+  LogOptions log;
   KafkaOptions kafka;
   AddressRulesOptions network;
   EgressProxyOptions egress_proxy;
@@ -120,8 +147,9 @@ struct ProgramOptions {
                       "The least level of log lines.");
     options.AddDuration("startup_timeout", &startup_timeout, milliseconds(1'000),
                         std::chrono::hours(24),
-                        "How long a start waits for Kafka before the process gives up.");
+                        "How long a start waits for the log, Kafka above all, before the process gives up.");
     database.Register(options);
+    log.Register(options);
     kafka.Register(options);
     network.Register(options);
     egress_proxy.Register(options);
@@ -148,6 +176,15 @@ struct ProgramOptions {
       if (role != "api" && role != "matcher" && role != "worker" && role != "indexer") {
         return absl::InvalidArgumentError(
             absl::StrCat("option roles: \"", role, "\" is none of api, matcher, worker, indexer"));
+      }
+    }
+    if (log.embedded()) {
+      for (const char* role : {"api", "matcher", "worker", "indexer"}) {
+        if (Has(role)) continue;
+        return absl::InvalidArgumentError(absl::StrCat(
+            "option log.kind: the embedded log serves one process that has all roles, and roles "
+            "lacks \"",
+            role, "\"; for roles in processes of their own use Apache Kafka (log.kind: kafka)"));
       }
     }
     if (!IsPoolName(worker.pool)) {
@@ -232,6 +269,31 @@ absl::StatusOr<KeyRing> LoadKeys(const ProgramOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat("option ", keys.status().message()));
 }
 
+absl::StatusOr<std::unique_ptr<Log>> OpenLog(const ProgramOptions& options, const Clock& clock,
+                                             Metrics& metrics) {
+  if (!options.log.embedded()) {
+    ASSIGN_OR_RETURN(std::unique_ptr<KafkaLog> kafka,
+                     KafkaLog::Open(options.kafka, clock, metrics));
+    return std::unique_ptr<Log>(std::move(kafka));
+  }
+  EmbeddedLogOptions embedded;
+  embedded.directory = options.log.directory;
+  if (embedded.directory.empty()) embedded.directory = absl::StrCat(options.data_dir, "/log");
+  embedded.memory_bytes = static_cast<size_t>(options.log.memory_bytes);
+  embedded.sync_interval = options.log.sync_interval;
+  ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedLog> log, EmbeddedLog::Open(embedded, clock, metrics));
+  return std::unique_ptr<Log>(std::move(log));
+}
+
+// What only works on Apache Kafka.
+absl::Status NeedsKafka(const ProgramOptions& options, absl::string_view command) {
+  if (!options.log.embedded()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("option log.kind: `postrider ", command,
+                   "` needs Apache Kafka (log.kind: kafka): the embedded log belongs to the one "
+                   "process that serves"));
+}
+
 // Our own listeners, brokers and database are never receivers. Names among them are left to
 // network.deny: they may resolve to something else tomorrow.
 void AddOwnAddresses(absl::string_view hosts, uint16_t port_default, AddressRulesOptions* network) {
@@ -241,7 +303,7 @@ void AddOwnAddresses(absl::string_view hosts, uint16_t port_default, AddressRule
 absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
     const ProgramOptions& options) {
   AddressRulesOptions network = options.network;
-  AddOwnAddresses(options.kafka.brokers, 9092, &network);
+  if (!options.log.embedded()) AddOwnAddresses(options.kafka.brokers, 9092, &network);
   AddOwnAddresses(options.api.listen, 0, &network);
   AddOwnAddresses(options.probes_listen, 0, &network);
   AddOwnAddresses(options.egress_proxy.url, 80, &network);
@@ -338,7 +400,7 @@ class Service {
     if (options_.Has("worker")) RETURN_IF_ERROR(PrepareState());
     ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
     RETURN_IF_ERROR(loop_->Watch(signal_fd_, kFdReadable, [this](uint32_t) { OnSignal(); }));
-    ASSIGN_OR_RETURN(log_, KafkaLog::Open(options_.kafka, clock_, metrics_));
+    ASSIGN_OR_RETURN(log_, OpenLog(options_, clock_, metrics_));
     api::ServerOptions probes;
     probes.listen = options_.probes_listen;
     probes.connections_max = 64;
@@ -517,10 +579,10 @@ class Service {
       if (status.ok()) return status;
       const bool retry = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
       if (!retry || clock_.Now() >= until) return status;
-      POSTRIDER_LOG(kWarn, "waiting for kafka", {"why", status.message()});
+      POSTRIDER_LOG(kWarn, "waiting for the log", {"why", status.message()});
       // Serves the probes and the signals meanwhile.
       loop_->RunOnce(milliseconds(200));
-      if (stopping_) return absl::CancelledError("stopped while waiting for kafka");
+      if (stopping_) return absl::CancelledError("stopped while waiting for the log");
     }
   }
 
@@ -780,7 +842,7 @@ class Service {
   static absl::Status StatusOf(const Role* role) {
     if (role == nullptr) return absl::UnavailableError("it has not started");
     const JobStatus status = role->status();
-    if (!status.log_reachable) return absl::UnavailableError("Kafka does not answer");
+    if (!status.log_reachable) return absl::UnavailableError("the log does not answer");
     if (status.shards_assigned < status.shards) {
       return absl::UnavailableError(absl::StrCat(status.shards_assigned, " of ", status.shards,
                                                  " shards have their share of the partitions"));
@@ -852,7 +914,7 @@ class Service {
   std::unique_ptr<RocksdbShared> rocksdb_;
   std::atomic<uint64_t> stores_opened_{0};
   std::unique_ptr<EventLoop> loop_;
-  std::unique_ptr<KafkaLog> log_;
+  std::unique_ptr<Log> log_;
   std::unique_ptr<ControlFollower> control_;
   std::unique_ptr<Resolver> resolver_;
   std::unique_ptr<api::Server> probes_;
@@ -920,8 +982,10 @@ int CheckConfig(ProgramOptions options) {
   if (const auto keys = LoadKeys(options); !keys.ok()) return Fail(keys.status());
   if (const auto rules = MakeAddressRules(options); !rules.ok()) return Fail(rules.status());
   if (const auto proxy = options.egress_proxy.Load(); !proxy.ok()) return Fail(proxy.status());
-  if (const auto log = KafkaLog::Open(options.kafka, clock, metrics); !log.ok()) {
-    return Fail(log.status());
+  // The embedded log is not opened: it may be in use.
+  if (!options.log.embedded()) {
+    const auto log = KafkaLog::Open(options.kafka, clock, metrics);
+    if (!log.ok()) return Fail(log.status());
   }
   std::printf("the configuration is fine\n");
   return 0;
@@ -1099,16 +1163,21 @@ int Main(int argc, char** argv) {
   if (is_secrets) return RunSecrets(program, secrets);
   if (is_savepoint) {
     if (savepoint.pool.empty()) savepoint.pool = program.worker.pool;
-    status = RunSavepointCommand(savepoint, program.kafka);
+    status = NeedsKafka(program, "savepoint");
+    if (status.ok()) status = RunSavepointCommand(savepoint, program.kafka);
     return status.ok() ? 0 : Fail(status);
   }
   if (*rescaling) {
     if (rescale.pool.empty()) rescale.pool = program.worker.pool;
-    status = RunRescaleCommand(rescale, program.kafka);
+    status = NeedsKafka(program, "rescale");
+    if (status.ok()) status = RunRescaleCommand(rescale, program.kafka);
     return status.ok() ? 0 : Fail(status);
   }
   if (*upgrade) {
-    status = RunStateUpgrade(pool.empty() ? program.worker.pool : pool, finish, program.kafka);
+    status = NeedsKafka(program, "state upgrade");
+    if (status.ok()) {
+      status = RunStateUpgrade(pool.empty() ? program.worker.pool : pool, finish, program.kafka);
+    }
     return status.ok() ? 0 : Fail(status);
   }
   if (*serve) return Serve(program);
