@@ -86,6 +86,11 @@ void WorkerOptions::Register(Options& options) {
   options.AddBytes("state.backlog_bytes_max", &backlog_bytes_max, 64 << 20, int64_t{1} << 50,
                    "What the backlog of a pool takes on disk at most, an equal share for each key "
                    "group.");
+  options.AddDuration("state.backlog_linger", &backlog_linger, std::chrono::milliseconds(0),
+                      std::chrono::milliseconds(1'000),
+                      "How long what is written of the backlog waits for company on its way to "
+                      "Kafka: the longer, the fewer requests. A crash repeats what was delivered "
+                      "from the backlog meanwhile.");
   reports.Register(options);
   operational.Register(options);
 }
@@ -176,6 +181,7 @@ std::vector<ChangelogOptions> WorkerRole::Impl::Changelogs(const WorkerParts& pa
   ChangelogOptions& backlog = changelogs[kBacklogChangelog];
   backlog.topic = topics[1].name;
   backlog.restore = ChangelogOptions::Restore::kBeside;
+  backlog.gather = options.backlog_linger;
   backlog.open_store =
       stores.Counted(kBacklog, backlog_max, Bounded(parts.open_backlog, backlog_max));
   for (ChangelogOptions& changelog : changelogs) {

@@ -48,6 +48,7 @@ struct WorkerOptions {
   std::string state_store = "rocksdb";  // or "heap": of the backlog
   std::string state_directory;          // empty: below the process's data directory
   int64_t backlog_bytes_max = int64_t{64} << 30;
+  std::chrono::milliseconds backlog_linger{50};
   EndpointReportingOptions reports;
   OperationalOptions operational;
   // Of the pool's topics; no option: the control topic says it, and key_groups with it.

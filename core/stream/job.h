@@ -34,6 +34,9 @@ struct ChangelogOptions {
   // background, a few tasks at a time.
   enum class Restore { kFirst, kBeside };
   Restore restore = Restore::kFirst;
+  // How long its records wait for company on their way into the log, 0 for not at all: so many
+  // fewer requests to the log, so much later is a write durable. Not while a shard hands over.
+  std::chrono::milliseconds gather{0};
   // A new, empty store for the task of that partition. Called on the shard's thread.
   std::function<absl::StatusOr<std::unique_ptr<StateStore>>(const TopicPartition&)> open_store;
   // See StateBackendOptions.

@@ -50,8 +50,16 @@ Duration ShardImpl::RetryDelay(int failures, Duration max) {
 absl::Status ShardImpl::Start(ShardProgramFactory& factory) {
   last_poll_ = last_second_ = last_trim_ = Now();
   ASSIGN_OR_RETURN(producer_, log_.OpenProducer(loop_, options_.producer));
+  for (const ChangelogOptions& changelog : options_.changelogs) {
+    const bool gathers = changelog.gather > milliseconds(0);
+    gatherers_.push_back(
+        gathers ? std::make_unique<AppendGatherer>(loop_, *producer_, changelog.gather) : nullptr);
+  }
   producer_->SetRoomCallback([this] {
     results_->OnRoom();
+    for (const auto& gatherer : gatherers_) {
+      if (gatherer != nullptr) gatherer->OnRoom();
+    }
     for (auto& [tp, task] : tasks_) task->OnRoomIfRefused();
   });
   results_ = std::make_unique<ResultLog>(loop_, *producer_, metrics_.results_appended,
@@ -76,7 +84,22 @@ ShardImpl::~ShardImpl() {
   tasks_.clear();
   consumer_.reset();
   program_.reset();
+  gatherers_.clear();
   producer_.reset();
+}
+
+void ShardImpl::SetGathering(bool gathering) {
+  for (const auto& gatherer : gatherers_) {
+    if (gatherer != nullptr) gatherer->SetGathering(gathering);
+  }
+}
+
+size_t ShardImpl::PendingAppends() const {
+  size_t pending = producer_->pending();
+  for (const auto& gatherer : gatherers_) {
+    if (gatherer != nullptr) pending += gatherer->waiting();
+  }
+  return pending;
 }
 
 void ShardImpl::Tick() {

@@ -61,6 +61,7 @@ World::World(uint64_t seed, int32_t partition_count) : random(seed), partitions(
   options.changelogs[0].topic = Oracle::kState;
   options.changelogs[1].topic = Oracle::kBacklog;
   options.changelogs[1].restore = ChangelogOptions::Restore::kBeside;
+  if (seed % 4 == 2) options.changelogs[1].gather = milliseconds(40);
   log.SetCommitObserver([this](const std::string&, uint64_t member, const CommitEntry& entry) {
     if (turning_ != nullptr) turning_->member = member;
     oracle.CommitStored(entry);

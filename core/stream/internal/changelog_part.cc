@@ -1,5 +1,6 @@
 #include "core/stream/internal/changelog_part.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -87,6 +88,8 @@ void ChangelogPart::SendMarker() {
         owner_.OnPartMarked(*this);
       });
   if (!marker_sent_) return owner_.OnPartRefused();
+  // A restore waits for it.
+  if (options_.gather > std::chrono::milliseconds(0)) producer_.Flush();
   if (epoch_ <= kChangelogMarkersKept) return;
   marker.kind = ChangelogKind::kErase;
   marker.epoch = epoch_ - kChangelogMarkersKept;

@@ -146,6 +146,7 @@ void ShardImpl::ClaimAnswered() {
 
 void ShardImpl::BeginReading() {
   phase_ = Phase::kRunning;
+  SetGathering(!stopping_);
   ever_ran_ = true;
   fresh_located_ = false;
   std::vector<StartPosition> positions;

@@ -24,6 +24,7 @@ void ShardImpl::OnRevoked() {
   if (leaving_) return GiveBack();
   const bool ran = phase_ == Phase::kRunning;
   phase_ = Phase::kDraining;
+  SetGathering(false);
   begin_deferred_ = false;
   if (!ran) {
     // Nothing was begun; but the claim's answer is to be known.
@@ -61,7 +62,7 @@ void ShardImpl::DrainTasks(KeyedProcessFunction::Drain kind) {
 }
 
 bool ShardImpl::Quiet() const {
-  if (producer_->pending() > 0) return false;
+  if (PendingAppends() > 0) return false;
   return std::all_of(tasks_.begin(), tasks_.end(), [](const auto& entry) {
     Task& task = *entry.second;
     return !task.open() || task.function().in_flight() == 0;
@@ -136,6 +137,7 @@ void ShardImpl::GiveBack() {
 void ShardImpl::Stop(std::function<void()> done) {
   POSTRIDER_CHECK(!stopping_);
   stopping_ = true;
+  SetGathering(false);
   stopped_ = std::move(done);
   linger_until_ = Now() + options_.stop_wait_max;
   switch (phase_) {
@@ -182,7 +184,7 @@ void ShardImpl::Linger() {
 }
 
 void ShardImpl::AdvanceLinger() {
-  if (program_->in_flight() > 0 || results_->waiting() > 0 || producer_->pending() > 0) return;
+  if (program_->in_flight() > 0 || results_->waiting() > 0 || PendingAppends() > 0) return;
   Finish();
 }
 

@@ -18,6 +18,7 @@
 #include "core/base/id.h"
 #include "core/base/metrics.h"
 #include "core/stream/function.h"
+#include "core/stream/internal/append_gatherer.h"
 #include "core/stream/internal/load_ratios.h"
 #include "core/stream/internal/restorer.h"
 #include "core/stream/internal/result_log.h"
@@ -74,6 +75,10 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   // TaskHost.
   EventLoop& loop() override { return loop_; }
   LogProducer& producer() override { return *producer_; }
+  LogProducer& changelog_producer(size_t changelog) override {
+    AppendGatherer* const gatherer = gatherers_[changelog].get();
+    return gatherer != nullptr ? *gatherer : *producer_;
+  }
   bool ShardMayAct() const override {
     return phase_ == Phase::kRunning && !fenced_ && !(stopping_ && durable()) &&
            Now() < consumer_->LeaseUntil();
@@ -164,6 +169,9 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   // Giving back.
   void DrainTasks(KeyedProcessFunction::Drain kind);
   bool Quiet() const;
+  void SetGathering(bool gathering);
+  // Those that the log has not answered, handed on or not.
+  size_t PendingAppends() const;
   void BeginDrain(Drain step, MonotonicTime deadline);
   void AdvanceDrain();
   void FinishDrain();
@@ -200,6 +208,8 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
 
   std::unique_ptr<LogProducer> producer_;
+  // By changelog; none where there is nothing to gather.
+  std::vector<std::unique_ptr<AppendGatherer>> gatherers_;
   std::unique_ptr<ResultLog> results_;
   std::unique_ptr<ShardProgram> program_;
   std::unique_ptr<GroupConsumer> consumer_;

@@ -41,7 +41,7 @@ absl::Status Task::OpenState() {
   const std::vector<ChangelogOptions>& changelogs = host_.changelogs();
   for (size_t i = 0; i < changelogs.size(); ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<ChangelogPart> part,
-                     ChangelogPart::Open(host_.producer(), clock(), changelogs[i], i, tp_.partition,
+                     ChangelogPart::Open(host_.changelog_producer(i), clock(), changelogs[i], i, tp_.partition,
                                          epoch_, *this));
     parts_.push_back(std::move(part));
   }

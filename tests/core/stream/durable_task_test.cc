@@ -613,6 +613,42 @@ TEST_F(DurableTest, StopGivesThePartitionsBackAtOnceAndAwaitsWhatIsInFlight) {
   EXPECT_EQ(world_.arrived["t/0@0"], 1);
 }
 
+TEST_F(DurableTest, WhatIsGatheredForAChangelogIsNotDurableButAtAHandover) {
+  options_.changelogs[1].gather = milliseconds(10'000);
+  Write(t0_, 1);
+  world_.takes = kTakesNothing;
+  auto a = Join();
+  Pass(milliseconds(500), {a.get()});
+  const auto puts = [&] {
+    size_t count = 0;
+    for (const ChangelogRecord& record : Changelog(beside0_)) {
+      if (record.kind == ChangelogKind::kPut) ++count;
+    }
+    return count;
+  };
+  EXPECT_EQ(a->At(t0_).parked(), 1u);
+  EXPECT_EQ(puts(), 0u);
+  EXPECT_EQ(Committed(t0_), 0);
+  Pass(milliseconds(10'000), {a.get()});
+  EXPECT_GE(puts(), 1u);
+  EXPECT_EQ(Committed(t0_), 1);
+
+  const size_t before = puts();
+  Write(t0_, 1, "other");
+  Pass(milliseconds(100), {a.get()});
+  EXPECT_EQ(a->At(t0_).parked(), 2u);
+  EXPECT_EQ(puts(), before);
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Pass(milliseconds(300), {a.get()});
+  EXPECT_TRUE(done);
+  EXPECT_GT(puts(), before);
+  EXPECT_EQ(Committed(t0_), 2);
+  auto b = Join();
+  Pass(milliseconds(300), {b.get()});
+  EXPECT_EQ(b->At(t0_).parked(), 2u);
+}
+
 TEST_F(DurableTest, StopAwaitsWhatIsInFlightNoLongerThanItsBound) {
   Write(t0_, 1);
   world_.latency = [](const std::string&) { return Duration(std::chrono::hours(1)); };

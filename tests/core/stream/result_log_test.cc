@@ -9,29 +9,11 @@
 #include "core/base/metrics.h"
 #include "core/stream/operation.h"
 #include "gtest/gtest.h"
+#include "tests/core/stream/narrow_producer.h"
 #include "tests/fakes/manual_clock.h"
 
 namespace postrider::internal {
 namespace {
-
-class NarrowProducer final : public LogProducer {
- public:
-  bool Append(AppendRecord&& record, AppendDone&& done) override {
-    if (room == 0) return false;
-    --room;
-    records.push_back(std::move(record));
-    answers.push_back(std::move(done));
-    return true;
-  }
-  void SetRoomCallback(absl::AnyInvocable<void()>) override {}
-  size_t pending() const override { return answers.size(); }
-  void Poll() override {}
-  void Flush() override {}
-
-  int room = 0;
-  std::vector<AppendRecord> records;
-  std::vector<AppendDone> answers;
-};
 
 class ResultLogTest : public ::testing::Test {
  protected:
