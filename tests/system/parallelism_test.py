@@ -42,9 +42,16 @@ class ParallelismTest(SystemTest):
         self.world.publish(events)
         return self.ids(events)
 
-    def prove_parts(self):
+    def taken(self):
+        return collections.Counter(event for d in self.receiver.got(self.path)
+                                   if d.status == 200 for event in d.event_ids())
+
+    def wait_taken(self, ids):
+        wait_until("all of it", ARRIVE_S, lambda: set(ids) <= set(self.taken()))
+
+    def prove_parts(self, parts=PARTS):
         """Who has never answered well is sent one request in so many seconds by each part."""
-        ids = self.publish(PARTS * 8)
+        ids = self.publish(parts * 8)
         self.world.wait_ids(self.path, ids)
         return ids
 
@@ -117,6 +124,24 @@ class ParallelismTest(SystemTest):
         types = [m["type"] for d in self.receiver.got(told) for m in d.messages()]
         self.assertEqual(types, ["endpoint.disabled", "endpoint.recovered"])
 
+    def test_a_worker_that_is_killed_loses_nothing_of_its_parts(self):
+        self.endpoint(parallelism=16, retry={"attempts": 50, "first_delay_ms": 500, "cap_ms": 1000})
+        ids = self.prove_parts(16)
+        # A part of it waits when the worker dies, and some is in flight.
+        self.receiver.answer(self.path, 503)
+        ids += self.publish(100)
+        wait_until("they wait", ARRIVE_S, lambda: sum(
+            worker.metric("postrider_delivery_backlog_messages") for worker in self.workers) >= 50)
+        killed = self.workers[1]
+        killed.kill()
+        killed.reap()
+        self.receiver.answer(self.path, 200)
+        ids += self.publish(100)
+        self.wait_taken(ids)
+        killed.start().wait_ready()
+        ids += self.publish(20)
+        self.wait_taken(ids)
+
     def test_a_change_of_parallelism_and_of_key_groups_loses_nothing(self):
         self.endpoint(retry={"attempts": 50, "first_delay_ms": 1000, "cap_ms": 2000})
         ids = self.prove_parts()
@@ -132,10 +157,8 @@ class ParallelismTest(SystemTest):
         for worker in self.workers:
             worker.wait_ready()
         self.receiver.answer(self.path, 200)
-        taken = lambda: collections.Counter(
-            event for d in self.receiver.got(self.path) if d.status == 200 for event in d.event_ids())
-        wait_until("all of it", ARRIVE_S, lambda: set(ids) <= set(taken()))
-        self.assertEqual(set(taken().values()), {1})
+        self.wait_taken(ids)
+        self.assertEqual(set(self.taken().values()), {1})
 
 
 if __name__ == "__main__":
