@@ -248,11 +248,11 @@ class RocksDatabase final : public Database {
  private:
   // Where a reading iterator stands.
   struct Place {
-    std::unique_ptr<Iterator> entry;
     std::string lower;
     std::string upper;
     Slice lower_slice;
     Slice upper_slice;
+    std::unique_ptr<Iterator> entry;
   };
 
   rocksdb::Options MakeOptions() const;
@@ -285,6 +285,7 @@ class RocksDatabase final : public Database {
   }
 
   std::unique_ptr<Place> Look(PartitionId id) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
+  void Renew(Place& place) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
   static bool Take(const Place& place, RunPlace* run);
   bool SeekFrom(PartitionId id, Place& place, int64_t from, int64_t until, RunPlace* run)
       ABSL_SHARED_LOCKS_REQUIRED(mutex_);
@@ -497,12 +498,17 @@ std::unique_ptr<RocksDatabase::Place> RocksDatabase::Look(PartitionId id) {
   place->upper = PartitionEndKey(id);
   place->lower_slice = place->lower;
   place->upper_slice = place->upper;
-  rocksdb::ReadOptions options;
-  options.iterate_lower_bound = &place->lower_slice;
-  options.iterate_upper_bound = &place->upper_slice;
-  options.fill_cache = false;  // what is read once would displace what is looked up
-  place->entry.reset(db_->NewIterator(options, families_[kRuns]));
+  Renew(*place);
   return place;
+}
+
+// After a fault too: an iterator of RocksDB 7.8 may go on failing wherever it is set then.
+void RocksDatabase::Renew(Place& place) {
+  rocksdb::ReadOptions options;
+  options.iterate_lower_bound = &place.lower_slice;
+  options.iterate_upper_bound = &place.upper_slice;
+  options.fill_cache = false;  // what is read once would displace what is looked up
+  place.entry.reset(db_->NewIterator(options, families_[kRuns]));
 }
 
 // False: it is no run; whoever meets it passes it over.
@@ -520,34 +526,37 @@ bool RocksDatabase::Take(const Place& place, RunPlace* run) {
 bool RocksDatabase::SeekFrom(PartitionId id, Place& place, int64_t from, int64_t until,
                              RunPlace* run) {
   if (from >= until) return false;
-  Iterator& entry = *place.entry;
   int64_t bad = -1;
   int64_t step = 1;
   int64_t at = from;
-  while (at < until) {
-    entry.Seek(RunKey(id, at));
-    if (entry.Valid()) break;
-    if (entry.status().ok()) return false;  // the end
+  const auto seek_fails = [&](int64_t base) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    place.entry->Seek(RunKey(id, base));
+    if (place.entry->Valid() || place.entry->status().ok()) return false;
+    Renew(place);
+    return true;
+  };
+  while (at < until && seek_fails(at)) {
     bad = at;
     at = at + step;
     step *= 2;
   }
+  if (bad < 0 && !place.entry->Valid()) return false;  // the end
   if (bad >= 0) {
     int64_t good = std::min(at, until);
     while (good - bad > 1) {
       const int64_t middle = bad + (good - bad) / 2;
-      entry.Seek(RunKey(id, middle));
-      (!entry.Valid() && !entry.status().ok() ? bad : good) = middle;
+      (seek_fails(middle) ? bad : good) = middle;
     }
-    if (good < until) entry.Seek(RunKey(id, good));
+    if (good < until) place.entry->Seek(RunKey(id, good));
     Tell(absl::StrCat("topic ", id.topic, " partition ", id.partition, ": records from ", from,
-                      " to ", good < until && entry.Valid() ? BaseOf(entry.key()) : until,
+                      " to ",
+                      good < until && place.entry->Valid() ? BaseOf(place.entry->key()) : until,
                       " cannot be read"));
     if (good >= until) return false;
   }
-  while (entry.Valid() && BaseOf(entry.key()) < until) {
+  while (place.entry->Valid() && BaseOf(place.entry->key()) < until) {
     if (Take(place, run)) return true;
-    const int64_t base = BaseOf(entry.key());
+    const int64_t base = BaseOf(place.entry->key());
     Tell(absl::StrCat("topic ", id.topic, " partition ", id.partition, ": the run at ", base,
                       " cannot be read"));
     return SeekFrom(id, place, base + 1, until, run);
@@ -558,8 +567,9 @@ bool RocksDatabase::SeekFrom(PartitionId id, Place& place, int64_t from, int64_t
 // Looking back meets damage of what lies before, even of another partition: looks from further and
 // further before `offset` on for the run that it lies in.
 bool RocksDatabase::FindFromBefore(PartitionId id, Place& place, int64_t offset, RunPlace* run) {
-  Iterator& entry = *place.entry;
   for (int64_t step = 1;; step *= 2) {
+    Renew(place);
+    Iterator& entry = *place.entry;
     const int64_t at = std::max<int64_t>(0, offset - step);
     for (entry.Seek(RunKey(id, at)); entry.Valid() && BaseOf(entry.key()) <= offset; entry.Next()) {
       if (Take(place, run) && run->header.next > offset) return true;
@@ -575,6 +585,7 @@ bool RocksDatabase::Find(PartitionId id, Place& place, int64_t offset, int64_t u
   if (place.entry->Valid() && Take(place, run) && run->header.next > offset) return true;
   const bool unsure = !place.entry->status().ok();
   if (unsure && FindFromBefore(id, place, offset, run)) return true;
+  if (unsure) Renew(place);
   const bool found = SeekFrom(id, place, offset + 1, until, run);
   if (unsure && (!found || run->base > offset)) {
     Tell(absl::StrCat("topic ", id.topic, " partition ", id.partition, ": records from ", offset,
@@ -595,6 +606,7 @@ absl::StatusOr<absl::optional<Database::RunPlace>> RocksDatabase::LastRun(Partit
   }
   if (place->entry->status().ok()) return absl::optional<RunPlace>();
   // The end is in a damaged place: the last one that can be read before it.
+  Renew(*place);
   int64_t from = 0;
   absl::optional<RunPlace> last;
   const int64_t none = int64_t{1} << 62;
@@ -604,6 +616,7 @@ absl::StatusOr<absl::optional<Database::RunPlace>> RocksDatabase::LastRun(Partit
       if (Take(*place, &run)) last = run;
     }
     if (place->entry->status().ok()) break;
+    Renew(*place);
     from = last->header.next;
   }
   return last;

@@ -123,7 +123,7 @@ TEST_F(CrashTest, KeepsWhatItHasAcknowledgedWhenThePowerGoes) {
   Random random(5);
   std::vector<int64_t> ends(kPartitions, 0);
   int64_t lost = 0;
-  for (int round = 0; round < 20; ++round) {
+  for (int round = 0; round < 10; ++round) {
     // In the middle of a group, of a sync or of a flush.
     disk.CutPowerAfter(1 + random.Below(120));
     AppendOn(
