@@ -26,6 +26,8 @@ inline constexpr uint16_t kHasBacklogState = 2;
 inline constexpr uint16_t kHealthState = 8;
 // Endpoint state, value: what its customer was told of the endpoint (operational_teller.h).
 inline constexpr uint16_t kOperationalState = 10;
+// Endpoint state, value: what its receiver has taught (learned_record.h).
+inline constexpr uint16_t kLearnedState = 12;
 // Backlog, list: messages that wait. Identity: the message's digest; order: its offset in the
 // dispatch log; value: its dispatch record as it stands there.
 inline constexpr uint16_t kBacklogState = 1;

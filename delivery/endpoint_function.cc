@@ -65,6 +65,11 @@ absl::Status EndpointFunction::Open(TaskContext& ctx) {
     told.name = "operational";
     told_ = std::make_unique<ValueState<OperationalRecord>>(
         ctx.state(kEndpointChangelog), ctx.clock(), told, OperationalSerializer());
+    StateDescriptor learned;
+    learned.id = kLearnedState;
+    learned.name = "learned";
+    learned_ = std::make_unique<ValueState<LearnedRecord>>(
+        ctx.state(kEndpointChangelog), ctx.clock(), learned, LearnedSerializer());
   }
   if (program_.options().operational && program_.options().key_groups > 0) {
     ctx.SetTimer(kFunctionKey, kSecretsTimer, ctx.clock().Now() + kSweepInterval);
@@ -83,6 +88,7 @@ EndpointState& EndpointFunction::StateOf(absl::string_view key) {
     if (backlog_ != nullptr) state.flag = backlog_->ReadFlag(key);
     ReadHealth(state);
     ReadTold(state);
+    ReadLearned(state);
     ReadSettings(state);
     if (!std::exchange(sweeping_, true)) {
       const MonotonicTime now = ctx_->clock().Now();
@@ -385,6 +391,7 @@ void EndpointFunction::Sweep() {
   std::vector<std::string> idle;
   endpoints_.ForEach([&](absl::string_view key, EndpointState& state) {
     if (state.learned.Expire(now)) ReadSettings(state);
+    WriteLearned(state);
     if (!state.idle() || now < state.hold_until) return;
     if (backlog_ != nullptr) {
       if (backlog_->size(key) > 0) return;

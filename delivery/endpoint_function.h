@@ -33,6 +33,7 @@
 #include "delivery/endpoint_reporting.h"
 #include "delivery/endpoint_state.h"
 #include "delivery/flight_result.h"
+#include "delivery/learned_record.h"
 #include "delivery/operational_teller.h"
 #include "delivery/outcome.h"
 #include "delivery/prepared_endpoint.h"
@@ -230,7 +231,6 @@ class EndpointFunction final : public KeyedProcessFunction,
   enum class Probe : bool { kNo, kYes };
   void Apply(EndpointState& state, const Outcome& outcome, Probe probe);
   void Delivered(EndpointState& state, Batch& batch);
-  void Learn(EndpointState& state, const HttpResult& result);
   void Retry(EndpointState& state, std::vector<Batch> batches, const Outcome& outcome);
   void Later(EndpointState& state, Batch batch, MonotonicTime next);
   enum class Place { kLast, kFirst };  // among those of the same time
@@ -250,6 +250,12 @@ class EndpointFunction final : public KeyedProcessFunction,
   bool EndedAhead(uint64_t order, const IdBytes& digest);
   void Emit(Output output);
   void DrainOutputs();
+
+  // endpoint_learning.cc
+  void Learn(EndpointState& state, const HttpResult& result);
+  void LearnTooLarge(EndpointState& state, size_t bytes);
+  void ReadLearned(EndpointState& state);
+  void WriteLearned(EndpointState& state);
 
   // endpoint_observed.cc
   AttemptFacts FactsOf(const HttpRequest& request, const Batch& batch) const;
@@ -371,6 +377,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   std::unique_ptr<ValueState<HealthRecord>> health_;
   absl::flat_hash_set<std::string> health_unwritten_;  // for want of room
   std::unique_ptr<ValueState<OperationalRecord>> told_;
+  std::unique_ptr<ValueState<LearnedRecord>> learned_;
   absl::flat_hash_set<std::string> telling_secrets_;  // of these it is on its way
   std::unique_ptr<Backlog> backlog_;                  // none: see DeliveryOptions::durable_backlog
   RecentIdentities recent_;

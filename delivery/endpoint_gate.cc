@@ -263,6 +263,9 @@ void EndpointFunction::ForgetHealth(EndpointState& state) {
   if (told_ != nullptr && state.teller.told() != OperationalRecord()) {
     static_cast<void>(told_->Clear(state.key));
   }
+  if (learned_ != nullptr && state.learned_stored != LearnedRecord()) {
+    static_cast<void>(learned_->Clear(state.key));
+  }
   if (!state.health_stored) return;
   // Without room it stays: a few bytes of an endpoint that never comes again.
   static_cast<void>(health_->Clear(state.key));

@@ -11,7 +11,6 @@
 #include "delivery/endpoint_function.h"
 #include "delivery/endpoint_timers.h"
 #include "delivery/partial_ack.h"
-#include "delivery/steering.h"
 #include "dlq/letters/dead_letter_log.h"
 #include "subscriptions/registry/own_events.h"
 
@@ -71,13 +70,6 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   std::swap(state.granted, room);
   WriteHealth(state);
   Schedule(state);
-}
-
-// What the receiver says of how it wants to be sent to.
-void EndpointFunction::Learn(EndpointState& state, const HttpResult& result) {
-  if (result.kept_headers.empty()) return;
-  const Steering steering = ReadSteering(result.kept_headers);
-  if (state.learned.Learn(steering, ctx_->clock().Now())) ReadSettings(state);
 }
 
 // What an outcome means for the endpoint.

@@ -130,9 +130,7 @@ void EndpointFunction::SettlePartly(EndpointState& state, Batch batch, const Out
 // The receiver refused a batch of several messages, or a piece of one.
 void EndpointFunction::Bisect(EndpointState& state, Batch batch, const Outcome& outcome) {
   const bool too_large = outcome.status == 413;
-  if (too_large && state.learned.LearnTooLarge(BodyBytes(batch), ctx_->clock().Now())) {
-    ReadSettings(state);
-  }
+  if (too_large) LearnTooLarge(state, BodyBytes(batch));
   const bool root = batch.bisection == nullptr;
   if (root) {
     batch.bisection = std::make_shared<Bisection>(batch.messages.size());

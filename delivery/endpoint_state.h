@@ -22,6 +22,7 @@
 #include "delivery/endpoint_health.h"
 #include "delivery/endpoint_order.h"
 #include "delivery/endpoint_reporting.h"
+#include "delivery/learned_record.h"
 #include "delivery/operational_teller.h"
 #include "delivery/part_share.h"
 #include "delivery/prepared_endpoint.h"
@@ -68,6 +69,7 @@ struct EndpointState {
   RetryPolicy retry;
   uint64_t generation = 0;  // of the settings above
   LearnedLimits learned;    // since then
+  LearnedRecord learned_stored;
 
   // What of the backlog is in memory. It stands before all that has contents.
   BacklogRoom::Owner room;

@@ -276,5 +276,74 @@ TEST_F(SteeringDeliveryTest, AFailureSteersToo) {
   EXPECT_EQ(NumbersOf(sink_->last()), (Numbers{9, 10}));
 }
 
+TEST_F(SteeringDeliveryTest, WhatAReceiverHasTaughtOutlivesRestartsButNoChangeOfItsEndpoint) {
+  settings_.batch.events_max = 8;
+  Publish();
+  Start();
+  Deliver(1, 8);
+  Turn();
+  sink_->Answer(0, Steering({{"webhook-batch-max", "3"}, {"webhook-rate", "2"}}));
+  Settle();
+  NextLife();
+  Deliver(9, 16);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 2u) << "the rate";
+  EXPECT_EQ(NumbersOf(sink_->at(1)), (Numbers{9, 10, 11}));
+  // It repeats what it said, and that is not written again each time.
+  const size_t writes = ctx().changelog(kEndpointChangelog).log.size();
+  sink_->Answer(1, Steering({{"webhook-batch-max", "3"}, {"webhook-rate", "2"}}));
+  EXPECT_EQ(ctx().changelog(kEndpointChangelog).log.size(), writes);
+  for (int i = 0; i < 10; ++i) {
+    Advance(milliseconds(1'000));
+    Serve([&](const Numbers&, size_t) { return Status(200); });
+  }
+  // Another one by now, as nobody was there to see.
+  ++generation_;
+  Settle();
+  BeginNextLife();
+  Publish(11);
+  function_->OnResume(ctx());
+  RestoreBacklog();
+  Deliver(17, 24);
+  SendAll();
+  EXPECT_EQ(NumbersOf(sink_->last()).size(), 8u);
+  Advance(std::chrono::minutes(1));
+  Settle();
+  // And what was stored of the former one has gone.
+  generation_ = 1;
+  BeginNextLife();
+  Publish(12);
+  function_->OnResume(ctx());
+  RestoreBacklog();
+  const size_t before = sink_->size();
+  Deliver(25, 32);
+  SendAll();
+  ASSERT_EQ(sink_->size(), before + 1);
+  EXPECT_EQ(NumbersOf(sink_->last()).size(), 8u);
+}
+
+TEST_F(SteeringDeliveryTest, WhatWasTooLargeIsKnownToTheNextOwner) {
+  settings_.batch.events_max = 100;
+  Publish();
+  Start();
+  Deliver(1, 100);
+  size_t limit = 0;
+  Serve([&](const Numbers& numbers, size_t bytes) {
+    if (numbers.size() <= 50) limit = std::max(limit, bytes);
+    return Status(numbers.size() > 50 ? 413 : 200);
+  });
+  Settle();
+  NextLife();
+  Deliver(101, 200);
+  Advance(milliseconds(100));
+  size_t refused = 0;
+  Serve([&](const Numbers& numbers, size_t) {
+    refused += numbers.size() > 50 ? 1 : 0;
+    return Status(200);
+  });
+  EXPECT_EQ(refused, 0u);
+  ExpectDelivered(1, 200, {});
+}
+
 }  // namespace
 }  // namespace postrider::delivery
