@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "core/state/durable_state_reader.h"
+#include "core/stream/changelog.h"
 #include "core/stream/hole_map.h"
 #include "core/stream/keyed_state.h"
 #include "core/stream/operation.h"
@@ -112,7 +113,8 @@ class Mover {
  public:
   Mover(Log& log, const Clock& clock, BlockingReader& reader, const MovedKeyGroup& key_group,
         const std::string& spool_directory, std::chrono::milliseconds timeout,
-        const std::function<absl::Status(AppendRecord&&)>& append, MoveFigures* figures)
+        const std::function<absl::Status(AppendRecord&&)>& append, const AppendState& append_state,
+        MoveFigures* figures)
       : log_(log),
         clock_(clock),
         reader_(reader),
@@ -120,11 +122,12 @@ class Mover {
         spool_directory_(spool_directory),
         timeout_(timeout),
         append_(append),
+        append_state_(append_state),
         figures_(*figures) {}
 
   absl::Status Run() {
     ASSIGN_OR_RETURN(contents_, Contents::Create(spool_directory_));
-    RETURN_IF_ERROR(CheckEndpointState());
+    RETURN_IF_ERROR(PassEndpointState());
     RETURN_IF_ERROR(ReadBacklog());
     RETURN_IF_ERROR(ReadResults());
     std::sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
@@ -150,19 +153,42 @@ class Mover {
                                                       " is not known: a newer program wrote it"));
   }
 
-  // Nothing of it is moved (who has a backlog shows by its entries), but all of it must be known.
-  absl::Status CheckEndpointState() {
+  // What is known of endpoints is moved as it is, and all of it must be known to us; but for who
+  // has a backlog, which shows by its entries.
+  absl::Status PassEndpointState() {
     const TopicPartition& tp = key_group_.endpoint_state;
-    const auto check = [this, &tp](const DurableEntry& read) {
+    const auto pass = [this, &tp](const DurableEntry& read) -> absl::Status {
       const absl::optional<StateKey> key = DecodeStateKey(read.identity);
       if (!key) return Unreadable(tp, "an identity");
-      if (key->state < kReservedStateIds && key->state != kHasBacklogState &&
-          key->state != kHealthState && key->state != kOperationalState) {
-        return Unknown(tp, key->state);
+      switch (key->state) {
+        case kHasBacklogState:
+          return absl::OkStatus();
+        case kHealthState:
+        case kOperationalState:
+        case kLearnedState:
+          return PassState(key->key, read);
+        default:
+          return key->state < kReservedStateIds ? Unknown(tp, key->state) : absl::OkStatus();
       }
-      return absl::OkStatus();
     };
-    return ReadState(kEndpointChangelog, tp, check);
+    return ReadState(kEndpointChangelog, tp, pass);
+  }
+
+  // As if an owner before the first one had put it, whose epoch nobody has: the first one puts it
+  // again under its own.
+  absl::Status PassState(const std::string& endpoint, const DurableEntry& read) {
+    if (!append_state_) return absl::OkStatus();
+    ChangelogRecord put;
+    put.kind = ChangelogKind::kPut;
+    put.epoch = 0;
+    put.identity = std::string(read.identity);
+    put.payload = std::string(read.payload);
+    EncodedChangelogRecord encoded = EncodeChangelogRecord(put);
+    AppendRecord record;
+    record.key = std::move(encoded.key);
+    record.value = std::move(encoded.value);
+    ++figures_.states;
+    return append_state_(endpoint, std::move(record));
   }
 
   absl::Status ReadBacklog() {
@@ -368,6 +394,7 @@ class Mover {
   const std::string& spool_directory_;
   const std::chrono::milliseconds timeout_;
   const std::function<absl::Status(AppendRecord&&)>& append_;
+  const AppendState& append_state_;
   MoveFigures& figures_;
   std::unique_ptr<Contents> contents_;
   std::vector<Entry> entries_;
@@ -387,8 +414,10 @@ absl::Status MoveKeyGroup(Log& log, const Clock& clock, BlockingReader& reader,
                           const MovedKeyGroup& key_group, const std::string& spool_directory,
                           std::chrono::milliseconds timeout,
                           const std::function<absl::Status(AppendRecord&&)>& append,
-                          MoveFigures* figures) {
-  return Mover(log, clock, reader, key_group, spool_directory, timeout, append, figures).Run();
+                          const AppendState& append_state, MoveFigures* figures) {
+  return Mover(log, clock, reader, key_group, spool_directory, timeout, append, append_state,
+               figures)
+      .Run();
 }
 
 }  // namespace postrider::delivery

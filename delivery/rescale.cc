@@ -175,8 +175,9 @@ class Rescaler {
         }
         key_group.dispatch_end = range.end;
       }
+      // The pool knows better how its endpoints are by now.
       RETURN_IF_ERROR(MoveKeyGroup(log_, clock_, *reader, key_group, pool_.spool_directory,
-                                   pool_.timeout, append, &figures));
+                                   pool_.timeout, append, nullptr, &figures));
     }
     RETURN_IF_ERROR(writer->Flush());
     report.entries = figures.entries;
@@ -439,7 +440,7 @@ class Rescaler {
     RETURN_IF_ERROR(Step());
     RETURN_IF_ERROR(log_.EnsureTopics(Specs(to, options.key_groups), pool_.timeout));
     Tell(absl::StrCat("generation ", to, " has its topics; moving what waits"));
-    RETURN_IF_ERROR(Copy(positions, old, Names(to)[0], options.key_groups));
+    RETURN_IF_ERROR(Copy(positions, old, Names(to), options.key_groups));
 
     record_.phase = Phase::kSteady;
     record_.generation = to;
@@ -464,8 +465,9 @@ class Rescaler {
     return absl::OkStatus();
   }
 
-  absl::Status Copy(const Log::GroupState& positions, const Topics& old,
-                    const std::string& dispatch, int32_t key_groups) {
+  absl::Status Copy(const Log::GroupState& positions, const Topics& old, const Topics& next,
+                    int32_t key_groups) {
+    const std::string& dispatch = next[0];
     ASSIGN_OR_RETURN(const std::unique_ptr<BlockingReader> reader,
                      BlockingReader::Open(log_, clock_, Reading()));
     ASSIGN_OR_RETURN(const std::unique_ptr<BlockingWriter> writer,
@@ -478,6 +480,11 @@ class Rescaler {
         RETURN_IF_ERROR(Step());
         RETURN_IF_ERROR(Renew());
       }
+      return writer->Append(std::move(record));
+    };
+    const auto append_state = [&](const std::string& endpoint, AppendRecord&& record) {
+      record.topic = next[1];
+      record.partition = KeyGroupOf(endpoint, 0, key_groups);
       return writer->Append(std::move(record));
     };
     MoveFigures figures;
@@ -493,7 +500,7 @@ class Rescaler {
       key_group.dispatch_end = range.end;
       key_group.committed = positions.partitions[i].committed;
       RETURN_IF_ERROR(MoveKeyGroup(log_, clock_, *reader, key_group, pool_.spool_directory,
-                                   pool_.timeout, append, &figures));
+                                   pool_.timeout, append, append_state, &figures));
       if (clock_.Now() < tell_at) continue;
       Tell(absl::StrCat("moved ", appended, " messages of ", i + 1, " key groups"));
       tell_at = clock_.Now() + kTellInterval;
@@ -508,6 +515,7 @@ class Rescaler {
       return absl::InternalError(absl::StrCat("rescale: topic ", dispatch, " has ", there,
                                               " messages, ", appended, " were appended"));
     }
+    report_.states = figures.states;
     report_.entries = figures.entries;
     report_.batches = figures.batches;
     report_.left_over = figures.left_over;

@@ -20,7 +20,8 @@ namespace postrider::delivery {
 //          --> moving:   nobody works on the pool; its dispatch topic is closed for good; topics of
 //                        a generation that never was are made; every entry of the backlog is
 //                        appended to the new dispatch topic by the new hash, with its batch, its
-//                        attempts and its time, and so is every record that nobody has completed
+//                        attempts and its time, and so is every record that nobody has completed;
+//                        what is known of endpoints to their new state topic
 //          --> steady:   the pointer names the new generation; the old topics are removed
 //
 // Nothing of the old topics is removed before the pointer has moved, and whatever was appended to
@@ -56,6 +57,7 @@ struct RescaleReport {
   int32_t key_groups_before = 0;
   int32_t key_groups = 0;
   bool moved = false;      // false: it had so many already
+  uint64_t states = 0;     // of endpoints: their health, what was told and what was learned of them
   uint64_t entries = 0;    // of the backlog, in their batches or alone
   uint64_t batches = 0;    // that had been tried
   uint64_t left_over = 0;  // records that nobody had completed

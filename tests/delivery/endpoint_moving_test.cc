@@ -8,6 +8,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/stream/changelog.h"
+#include "core/stream/state_key.h"
+#include "delivery/backlog_state.h"
 #include "delivery/outcome.h"
 #include "delivery/parked_header.h"
 #include "tests/delivery/delivery_fixture.h"
@@ -127,6 +130,60 @@ TEST_F(EndpointMovingTest, WhatWasNeverSentGoesToTheBacklogAndIsSentFromThere) {
     for (const std::string& id : EventIds(sink_->at(i))) sent.push_back(id);
   }
   EXPECT_THAT(sent, testing::UnorderedElementsAre("e1", "e2", "e3"));
+}
+
+// As rescale.h passes it on: put by nobody's epoch, without marker and table of states.
+TEST_F(EndpointMovingTest, WhatWasKnownOfAnEndpointIsKnownAfterTheMove) {
+  settings_.mode = EndpointMode::kStreaming;
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  HttpResult gone;
+  gone.status = 410;
+  gone.kept_headers = {{"webhook-batch-max", "3"}};
+  sink_->Answer(0, gone);
+  Settle();
+  std::vector<EncodedChangelogRecord> moved;
+  const ScriptedChangelog& written = ctx().changelog(kEndpointChangelog);
+  for (size_t i = 0; i < written.log.size(); ++i) {
+    ChangelogRecord record = written.Record(i);
+    const absl::optional<StateKey> key = DecodeStateKey(record.identity);
+    if (!key || (key->state != kHealthState && key->state != kLearnedState)) continue;
+    record.epoch = 0;
+    moved.push_back(EncodeChangelogRecord(record));
+  }
+  ASSERT_GE(moved.size(), 2u);
+  Settle();
+  ctx().changelog(kEndpointChangelog).log.clear();
+  ctx().changelog(kBacklogChangelog).log.clear();
+  ctx().changelog(kEndpointChangelog).Resize();
+  ctx().changelog(kBacklogChangelog).Resize();
+  logs_[kEndpointChangelog] = moved;
+  next_offset_ = 0;
+  BeginNextLife();
+  function_->OnResume(ctx());
+  RestoreBacklog();
+  Deliver(1, 2);
+  Advance(seconds(10));
+  SendAll();
+  Settle();
+  EXPECT_EQ(sink_->size(), 1u) << "it is disabled";
+  EXPECT_EQ(metrics_.OfHealth(HealthState::kDisabled).value(), 1);
+  // The first owner of the generation has made it its own.
+  bool reasserted = false;
+  for (size_t i = 0; i < ctx().changelog(kEndpointChangelog).log.size(); ++i) {
+    const ChangelogRecord record = ctx().changelog(kEndpointChangelog).Record(i);
+    const absl::optional<StateKey> key = DecodeStateKey(record.identity);
+    reasserted = reasserted || (record.kind == ChangelogKind::kPut && key &&
+                                key->state == kHealthState && record.epoch == ctx().epoch());
+  }
+  EXPECT_TRUE(reasserted);
+  settings_.mode = EndpointMode::kBatch;
+  ++generation_;
+  Publish(11);
+  SendAll();
+  EXPECT_GT(sink_->size(), 1u) << "until a person changes it";
 }
 
 TEST_F(EndpointMovingTest, ABatchWhoseLastMemberDoesNotComeGoesOnWithoutIt) {

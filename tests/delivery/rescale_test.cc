@@ -273,6 +273,45 @@ TEST_F(RescaleTest, MovesWhatIsLeftByTheNewHashAndRemovesTheOldTopics) {
   EXPECT_EQ(pool.generation_left, 0u);
 }
 
+TEST_F(RescaleTest, CarriesOverWhatIsKnownOfEndpointsAsAnOwnerBeforeTheFirstOneWouldHaveLeftIt) {
+  const auto writer = BlockingWriter::Open(log_, clock_, BlockingWriterOptions());
+  std::map<std::string, std::string> known;  // identity -> payload
+  for (uint8_t endpoint = 1; endpoint <= 12; ++endpoint) {
+    const std::string key(EndpointOf(endpoint).view());
+    for (const uint16_t state : {kHealthState, kOperationalState, kLearnedState}) {
+      const std::string identity = EncodeStateKey(state, key, "");
+      StatePayload payload;
+      payload.version = 1;
+      const std::string value = absl::StrCat(endpoint, "/", state);
+      payload.bytes = value;
+      known[identity] = EncodeStatePayload(payload);
+      Put(**writer, kState, KeyGroupOf(key, 0, kKeyGroups), identity, 1, value);
+    }
+  }
+  const auto expect_known = [&](uint64_t generation, int32_t key_groups) {
+    const std::string topic = absl::StrCat("p.state.", GenerationName("default", generation));
+    std::map<std::string, std::string> found;
+    for (int32_t i = 0; i < key_groups; ++i) {
+      for (const MemoryLog::StoredRecord& stored : log_.Records({topic, i})) {
+        const auto record = DecodeChangelogRecord(stored.key, stored.value);
+        ASSERT_OK(record);
+        EXPECT_EQ(record->kind, ChangelogKind::kPut);
+        EXPECT_EQ(record->epoch, 0u);
+        EXPECT_EQ(KeyGroupOf(DecodeStateKey(record->identity)->key, 0, key_groups), i);
+        EXPECT_TRUE(found.emplace(record->identity, record->payload).second);
+      }
+    }
+    EXPECT_EQ(found, known);
+  };
+  const auto report = Run(7);
+  ASSERT_OK(report);
+  EXPECT_EQ(report->states, 36u);
+  expect_known(2, 7);
+  ASSERT_OK(Run(1));
+  expect_known(3, 1);
+  ExpectMoved(3, 1);
+}
+
 TEST_F(RescaleTest, MovesAgainWhatNoWorkerHasTakenYet) {
   ASSERT_OK(Run(7));
   const auto report = Run(2);

@@ -28,9 +28,11 @@ class RescaleFixture(SystemTest):
             cls.customer.endpoint(
                 path, mode="batch", batch={"events_max": 20, "wait_max_ms": 100},
                 retry={"attempts": 50, "first_delay_ms": 4000, "cap_ms": 8000})
+        cls.customer.endpoint("/gone")
         world.settle()
 
     def setUp(self):
+        self.world.receiver.answer("/gone", 410)
         for path in self.waiting:
             self.world.receiver.answer(path, 503)
 
@@ -81,6 +83,7 @@ class RescaleUnderLoadTest(RescaleFixture):
         self.arrived("/single", 100)
         for path in self.waiting:
             self.arrived(path, 60)
+        self.arrived("/gone", 1)
         for key_groups in (3, 12, 12):
             before = len(set(receiver.event_ids("/single")))
             text = self.rescale_ok("--key-groups", str(key_groups))
@@ -96,6 +99,8 @@ class RescaleUnderLoadTest(RescaleFixture):
         repeated = [event for path in ("/single", "/batch")
                     for event, count in self.taken(path).items() if count > 1]
         self.assertEqual(repeated, [])
+        # What was disabled stays so.
+        self.assertEqual(len(receiver.got("/gone")), 1)
         # A batch is tried again as it was, and its tries are counted on.
         tries = collections.defaultdict(list)
         for path in self.waiting:
