@@ -17,6 +17,15 @@ void Count(uint16_t& counter) {
 
 }  // namespace
 
+Duration DrawRest(const BreakerOptions& options, int rests, Duration rest_max, Random& random) {
+  Duration bound = options.first_rest;
+  for (int i = 0; i < rests && bound < rest_max; ++i) bound *= 2;
+  bound = std::min(bound, rest_max);
+  const auto jitter = Duration(
+      static_cast<Duration::rep>(static_cast<double>(bound.count()) / 2 * random.Fraction()));
+  return bound - jitter;
+}
+
 absl::optional<MonotonicTime> Breaker::MayStartAt() const {
   switch (state_) {
     case State::kClosed:
@@ -68,13 +77,8 @@ void Breaker::Forget() {
 }
 
 void Breaker::Open(MonotonicTime now, Duration rest_max, Random& random) {
-  Duration bound = options_->first_rest;
-  for (int i = 0; i < opened_ && bound < rest_max; ++i) bound *= 2;
-  bound = std::min(bound, rest_max);
+  open_until_ = now + DrawRest(*options_, opened_, rest_max, random);
   opened_ = std::min(opened_ + 1, kOpenedMax);
-  const auto jitter = Duration(
-      static_cast<Duration::rep>(static_cast<double>(bound.count()) / 2 * random.Fraction()));
-  open_until_ = now + bound - jitter;
   state_ = State::kOpen;
 }
 

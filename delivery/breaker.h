@@ -26,6 +26,10 @@ struct BreakerOptions {
   Duration outage_rest_max = std::chrono::seconds(10);
 };
 
+// How long to leave alone what could not be reached for the `rests`th time (from 0): first_rest
+// doubled so often, at most `rest_max`, drawn evenly from the upper half of that.
+Duration DrawRest(const BreakerOptions& options, int rests, Duration rest_max, Random& random);
+
 // Whether an endpoint may be sent to (RULES 3, "Breaker").
 //
 //             failures_in_a_row, or failed_share of samples_least in span

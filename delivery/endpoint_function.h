@@ -190,6 +190,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void LeaveHost(const Flight& flight);
   void OnNoOutcome(EndpointState& state, const Batch& batch);
   bool NoteReach(EndpointState& state, const Flight& flight, const HttpResult& result);
+  void RestInOutage(EndpointState& state, const Outcome& outcome);
   void Judge(EndpointState& state, const Outcome& outcome, bool probe);
   void GiveUpExpired(EndpointState& state);
   void ReadHealth(EndpointState& state);

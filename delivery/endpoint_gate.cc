@@ -70,7 +70,7 @@ absl::optional<MonotonicTime> EndpointFunction::GateOpensAt(const EndpointState&
     host = program_.unreached_hosts().MayStartAt(state.prepared->authority);
     if (!host) return absl::nullopt;
   }
-  return std::max({state.hold_until, *health, *host, state.rate.MayStartAt(),
+  return std::max({state.hold_until, state.outage_until, *health, *host, state.rate.MayStartAt(),
                    state.health.answered() ? MonotonicTime{} : state.unproven_until});
 }
 
@@ -160,6 +160,23 @@ bool EndpointFunction::NoteReach(EndpointState& state, const Flight& flight,
   program_.Wake(hosts.OnUnreached(flight.host, now, flight.host_probe, program_.random()),
                 Reached::kNo);
   return true;
+}
+
+// In our own outage an endpoint is left alone for longer each time, but never for so long that the
+// outage's end is missed: what it has to send would else be tried all the time, as nothing of that
+// is charged and no breaker opens. An open breaker rests by itself. Requests that were under way
+// together count as one. Nothing of it is a successor's, who may be elsewhere.
+void EndpointFunction::RestInOutage(EndpointState& state, const Outcome& outcome) {
+  if (outcome.breaker != BreakerEffect::kOutage) {
+    if (outcome.status > 0 || outcome.breaker == BreakerEffect::kFailure) state.outage_rests = 0;
+    return;
+  }
+  const MonotonicTime now = ctx_->clock().Now();
+  if (state.health.failing() || now < state.outage_until) return;
+  const BreakerOptions& options = program_.options().health.breaker;
+  state.outage_until =
+      now + DrawRest(options, state.outage_rests, options.outage_rest_max, program_.random());
+  ++state.outage_rests;
 }
 
 // What an outcome means for the endpoint.
@@ -282,7 +299,7 @@ void EndpointFunction::ReadDesired(EndpointState& state,
   state.rate.SetBytes(state.share.Of(limits.bytes_per_second));
   const EndpointHealth::Change change = state.health.OnDesired(*endpoint, ctx_->clock().Wall());
   if (change.cleared) {
-    state.hold_until = state.unproven_until = MonotonicTime{};
+    state.hold_until = state.outage_until = state.unproven_until = MonotonicTime{};
     state.throttled_in_a_row = 0;
     state.unreached = false;
     state.window = Window(state.share.Of(endpoint->settings.window_max));

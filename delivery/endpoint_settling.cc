@@ -76,6 +76,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
 void EndpointFunction::Apply(EndpointState& state, const Outcome& outcome, Probe probe) {
   state.window.Apply(outcome.window);
   if (outcome.breaker == BreakerEffect::kSuccess) state.throttled_in_a_row = 0;
+  RestInOutage(state, outcome);
   Judge(state, outcome, probe == Probe::kYes);
 }
 
@@ -148,10 +149,12 @@ void EndpointFunction::Retry(EndpointState& state, std::vector<Batch> batches,
   } else if (outcome.hold) {
     state.hold_until = std::max(state.hold_until, now + *outcome.hold);
   }
-  // Not for a hold alone: after it every message gets one try.
+  // Not for a hold alone: after it every message gets one try. Nor by our own outage, which charges
+  // nobody: after its end too.
   const MonotonicTime first_try = batches.front().first_try;
   const Duration paused = state.health.PausedSince(first_try, now, ctx_->clock().Wall());
-  if (now + *delay > GiveUpAt(state.retry, first_try) + paused) {
+  if (outcome.breaker != BreakerEffect::kOutage &&
+      now + *delay > GiveUpAt(state.retry, first_try) + paused) {
     return give_up(dlq::DeadReason::kHorizon);
   }
   later(std::max(now + *delay, state.hold_until));

@@ -90,7 +90,9 @@ struct EndpointState {
   size_t members_left_out = 0;  // of those in `waiting`
 
   Window window{32};
-  MonotonicTime hold_until{};  // nothing is sent before
+  MonotonicTime hold_until{};    // nothing is sent before
+  MonotonicTime outage_until{};  // likewise, and no fault of the endpoint's
+  int outage_rests = 0;          // in our own outage, one after the other
   // When it may be sent to, see endpoint_gate.cc.
   EndpointHealth health;
   RateLimit rate;

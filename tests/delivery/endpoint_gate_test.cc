@@ -442,6 +442,13 @@ class UnreachedTest : public EndpointGateTest {
     }
     Settle();
   }
+  // Forty hosts cannot be reached just now.
+  void OutageGoesOn() {
+    for (int host = 0; host < 40; ++host) {
+      program_->own_outage().OnUnreached(absl::StrCat("host", host, ".example"),
+                                         ctx().clock().Now());
+    }
+  }
 };
 
 TEST_F(UnreachedTest, EndpointsOfOneHostThatCannotBeReachedShareAProbe) {
@@ -495,26 +502,75 @@ TEST_F(UnreachedTest, AProbeThatMovesWithItsKeyGroupKeepsNobodyWaiting) {
 
 TEST_F(UnreachedTest, OurOwnOutageIsChargedToNobody) {
   settings_.retry.attempts = 2;
+  settings_.retry.horizon = seconds(20);
   Begin();
-  for (int i = 0; i < 40; ++i) {
-    program_->own_outage().OnUnreached(absl::StrCat("host", i, ".example"), ctx().clock().Now());
-  }
+  OutageGoesOn();
   Deliver(1, 4);
   SendAll();
-  for (int i = 0; i < 20; ++i) {
-    for (int host = 0; host < 40; ++host) {
-      program_->own_outage().OnUnreached(absl::StrCat("host", host, ".example"),
-                                         ctx().clock().Now());
-    }
+  for (int i = 0; i < 200; ++i) {
+    OutageGoesOn();
     FailAll(HttpFailure::kConnect);
     Step(milliseconds(200));
   }
-  EXPECT_GE(metrics_.own_outage_failures.value(), 80);
-  EXPECT_EQ(ctx().emitted().size(), 0u);
+  EXPECT_GE(metrics_.own_outage_failures.value(), 4 * 5);
+  EXPECT_EQ(ctx().emitted().size(), 0u) << "neither for their attempts nor for their age";
   EXPECT_EQ(metrics_.breakers_opened.value(), 0);
-  EXPECT_EQ(Open(), 4u);
+  StepUntilOpen(4, seconds(11));
   AnswerAll(200);
   EXPECT_EQ(metrics_.delivered.value(), 4);
+}
+
+// All of it is tried together, after rests that grow to ten seconds; and as ever when it is over.
+TEST_F(UnreachedTest, RestsForLongerEachTimeInOurOwnOutageThoughNoBreakerOpens) {
+  settings_.retry.attempts = 2;
+  settings_.retry.horizon = hours(24);
+  settings_.window_max = 4;
+  Begin();
+  OutageGoesOn();
+  Deliver(1, 4);
+  SendAll();
+  const auto wait = [this] {
+    Duration waited{};
+    while (Open() == 0 && waited < minutes(2)) {
+      OutageGoesOn();
+      Step(milliseconds(10));
+      waited += milliseconds(10);
+    }
+    return waited;
+  };
+  for (const int bound : {1, 2, 4, 8, 10, 10, 10}) {
+    OutageGoesOn();
+    FailAll(HttpFailure::kConnect);
+    const Duration rest = wait();
+    EXPECT_GE(rest, seconds(bound) / 2);
+    EXPECT_LE(rest, seconds(bound) + milliseconds(200)) << "and then its own delay";
+  }
+  EXPECT_LE(sink_->size(), 4u * 8u);
+  // Reached again, whatever it says: the next outage begins with a short rest.
+  AnswerAll(429);
+  ctx().manual_clock().Advance(OwnOutage::kSpan);
+  Step(seconds(1));
+  OutageGoesOn();
+  ASSERT_GT(Open(), 0u);
+  FailAll(HttpFailure::kConnect);
+  EXPECT_LE(wait(), milliseconds(1'200));
+}
+
+// Where the next owner is, there may be no outage.
+TEST_F(UnreachedTest, ASuccessorDoesNotRestForAnOutageThatWasNotItsOwn) {
+  settings_.retry.horizon = hours(24);
+  Begin();
+  OutageGoesOn();
+  Deliver(1, 1);
+  SendAll();
+  for (int i = 0; i < 200; ++i) {
+    OutageGoesOn();
+    FailAll(HttpFailure::kConnect);
+    Step(milliseconds(100));
+  }
+  FailAll(HttpFailure::kConnect);
+  NextLife();
+  StepUntilOpen(1, milliseconds(300));
 }
 
 TEST_F(UnreachedTest, ProbesWithRestsInOurOwnOutage) {
@@ -523,10 +579,7 @@ TEST_F(UnreachedTest, ProbesWithRestsInOurOwnOutage) {
   FailAll(HttpFailure::kConnect);
   const size_t before = sink_->size();
   for (int i = 0; i < 200; ++i) {
-    for (int host = 0; host < 40; ++host) {
-      program_->own_outage().OnUnreached(absl::StrCat("host", host, ".example"),
-                                         ctx().clock().Now());
-    }
+    OutageGoesOn();
     FailAll(HttpFailure::kConnect);
     Step(milliseconds(100));
   }
