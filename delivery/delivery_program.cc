@@ -24,6 +24,7 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
                                  const KeyRing& keys, DeliveryMetrics& metrics, uint64_t seed,
                                  OwnOutage* own_outage)
     : loop_(environment.loop),
+      producer_(environment.producer),
       options_(options),
       backlog_room_(options.backlog_room_bytes),
       line_(options.requests_max),
@@ -161,7 +162,7 @@ void DeliveryProgram::Wake(const UnreachedHosts::Woken& woken, Reached reached) 
   }
 }
 
-OperationResult DeliveryProgram::Tell(const MovedFlight& moved, const HttpResult& result) {
+OperationResult DeliveryProgram::Tell(MovedFlight moved, const HttpResult& result) {
   OutcomeContext context;
   context.batch_size = moved.batch_size;
   context.now = loop_.clock().Wall();
@@ -172,6 +173,12 @@ OperationResult DeliveryProgram::Tell(const MovedFlight& moved, const HttpResult
   for (const size_t place : answer.failed) flight.failed.push_back(moved.digests[place]);
   if (answer.foreign > 0) metrics_.foreign_acks.Add(static_cast<double>(answer.foreign));
   flight.untried = result.failure == HttpFailure::kAborted && !result.request_sent;
+  if (reporting_ != nullptr && !flight.untried && reporting_->WantsAttempt(flight.outcome)) {
+    reporting_->TellAttempt(
+        producer_,
+        MakeAttemptReport(moved.endpoint, std::move(moved.facts), moved.batch_size,
+                          static_cast<int>(flight.tries), result, flight.outcome, loop_.clock()));
+  }
   OperationResult told = moved.result;
   told.outcome = EncodeFlightResult(flight);
   metrics_.requests_in_flight.Add(-1);

@@ -80,6 +80,8 @@ enum class Reached : uint8_t { kNo, kYes };
 struct MovedFlight {
   OperationResult result;  // but for its outcome
   FlightResult flight;     // but for its outcome
+  subscriptions::EndpointId endpoint;
+  AttemptFacts facts;  // for its report
   size_t batch_size = 1;
   Duration horizon{};
   // With partial_ack only: of the batch's messages, in their order.
@@ -156,8 +158,9 @@ class DeliveryProgram final : public ShardProgram {
   void TakeWaiting(size_t bytes) { waiting_bytes_ -= bytes; }
   // The requests in flight. Of one endpoint its window bounds them, in all the sink.
   AsyncOperations<HttpResult>& operations() { return operations_; }
-  // What the new owner is told of a request that was in flight when its key group moved.
-  OperationResult Tell(const MovedFlight& moved, const HttpResult& result);
+  // What the new owner is told of a request that was in flight when its key group moved. As an
+  // attempt it is told here, where the answer is.
+  OperationResult Tell(MovedFlight moved, const HttpResult& result);
   size_t in_flight() const override { return operations_.moved(); }
 
  private:
@@ -172,6 +175,7 @@ class DeliveryProgram final : public ShardProgram {
   bool RoomChanged() const { return room_given_ != backlog_room_.given(); }
 
   EventLoop& loop_;
+  LogProducer& producer_;
   DeliveryOptions options_;
   BacklogRoom backlog_room_;
   FairQueue line_;

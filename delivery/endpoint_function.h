@@ -367,7 +367,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void SettleResult(const OperationResult& result, const FlightResult& flight);
   void TakeNamed(EndpointState& state, const OperationResult& result, const FlightResult& flight,
                  Batch& batch);
-  MovedFlight Moved(const EndpointState& state, const Flight& flight) const;
+  MovedFlight Moved(const EndpointState& state, Flight& flight) const;
   absl::optional<Operation> Describe(const std::string& key, uint64_t flight) const override;
   AsyncOperations<HttpResult>::Telling Leave(const std::string& key, uint64_t flight) override;
 

@@ -102,7 +102,7 @@ void EndpointFunction::OnResume(TaskContext&) {
   endpoints_.ForEach([this](absl::string_view, EndpointState& state) { Schedule(state); });
 }
 
-MovedFlight EndpointFunction::Moved(const EndpointState& state, const Flight& flight) const {
+MovedFlight EndpointFunction::Moved(const EndpointState& state, Flight& flight) const {
   const Batch& batch = flight.batch;
   MovedFlight moved;
   moved.result.key = state.key;
@@ -121,6 +121,8 @@ MovedFlight EndpointFunction::Moved(const EndpointState& state, const Flight& fl
   if (moved.flight.parked_members.size() > FlightResult::kMembersNamedMax) {
     moved.flight.parked_members.clear();
   }
+  moved.endpoint = state.id;
+  moved.facts = std::move(flight.facts);
   moved.batch_size = batch.messages.size();
   moved.message_ids = flight.message_ids;
   if (!moved.message_ids.empty()) {
@@ -138,8 +140,8 @@ AsyncOperations<HttpResult>::Telling EndpointFunction::Leave(const std::string& 
   LeaveHost(flight->second);
   MovedFlight moved = Moved(state, flight->second);
   state.flights.erase(flight);
-  return [program = &program_, moved = std::move(moved)](const HttpResult& result) {
-    return program->Tell(moved, result);
+  return [program = &program_, moved = std::move(moved)](const HttpResult& result) mutable {
+    return program->Tell(std::move(moved), result);
   };
 }
 

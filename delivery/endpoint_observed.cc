@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "core/crypto/random.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_function.h"
 #include "delivery/endpoint_health.h"
@@ -84,32 +83,14 @@ AttemptFacts EndpointFunction::FactsOf(const HttpRequest& request, const Batch& 
   return facts;
 }
 
-// Requests whose key group has moved meanwhile are not told.
+// Of requests whose key group has moved meanwhile DeliveryProgram::Tell() tells.
 void EndpointFunction::TellAttempt(const EndpointState& state, const Batch& batch,
                                    AttemptFacts facts, const HttpResult& result,
                                    const Outcome& outcome) {
   EndpointReporting* reporting = program_.reporting();
-  if (reporting == nullptr) return;
-  const bool success = outcome.kind == OutcomeKind::kDelivered;
-  if (!reporting->WantsAttempt(success ? EndpointReporting::Success::kYes
-                                       : EndpointReporting::Success::kNo)) {
-    return;
-  }
-  dlq::AttemptReport report;
-  report.id = NewId<dlq::AttemptId>(ctx_->clock());
-  report.customer = facts.customer;
-  report.endpoint = state.id;
-  report.message_id = std::move(facts.webhook_id);
-  report.messages = static_cast<uint32_t>(batch.size());
-  report.attempt = static_cast<uint32_t>(batch.tries);
-  report.started_at = facts.started_at;
-  report.duration_ms = static_cast<uint32_t>(
-      std::chrono::duration_cast<std::chrono::milliseconds>(result.timings.total).count());
-  report.outcome = std::string(OutcomeName(outcome.kind));
-  report.status = static_cast<uint32_t>(std::max(result.status, 0));
-  report.response = result.body_excerpt.substr(0, dlq::AttemptReport::kResponseBytesMax);
-  report.tenants = std::move(facts.tenants);
-  reporting->TellAttempt(*ctx_, report);
+  if (reporting == nullptr || !reporting->WantsAttempt(outcome)) return;
+  reporting->TellAttempt(*ctx_, MakeAttemptReport(state.id, std::move(facts), batch.size(),
+                                                  batch.tries, result, outcome, ctx_->clock()));
 }
 
 void EndpointFunction::NoteAttempt(EndpointState& state, const Outcome& outcome) {

@@ -1,6 +1,11 @@
 #include "delivery/endpoint_reporting.h"
 
+#include <algorithm>
+#include <chrono>
+#include <string>
 #include <utility>
+
+#include "core/crypto/random.h"
 
 namespace postrider::delivery {
 
@@ -25,6 +30,28 @@ ReportingMetrics::ReportingMetrics(Metrics& metrics)
                                           "Attempts that were not reported for want of room")),
       failures(metrics.AddCounter("postrider_delivery_report_failures_total",
                                   "Reports that the log did not take")) {}
+
+dlq::AttemptReport MakeAttemptReport(subscriptions::EndpointId endpoint, AttemptFacts facts,
+                                     size_t messages, int tries, const HttpResult& result,
+                                     const Outcome& outcome, const Clock& clock) {
+  dlq::AttemptReport report;
+  report.id = NewId<dlq::AttemptId>(clock);
+  report.customer = facts.customer;
+  report.endpoint = endpoint;
+  report.message_id = std::move(facts.webhook_id);
+  report.messages = static_cast<uint32_t>(messages);
+  report.attempt = static_cast<uint32_t>(tries);
+  report.started_at = facts.started_at;
+  report.outcome = std::string(OutcomeName(outcome.kind));
+  report.tenants = std::move(facts.tenants);
+  // Of an address that we refuse nothing else is told, not even how long it took to know (RULES 4).
+  if (outcome.kind == OutcomeKind::kAddressRefused) return report;
+  report.duration_ms = static_cast<uint32_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(result.timings.total).count());
+  report.status = static_cast<uint32_t>(std::max(result.status, 0));
+  report.response = result.body_excerpt.substr(0, dlq::AttemptReport::kResponseBytesMax);
+  return report;
+}
 
 EndpointReporting::EndpointReporting(const EndpointReportingOptions& options,
                                      std::string topic_prefix, ReportingMetrics& metrics,
@@ -55,18 +82,22 @@ bool EndpointReporting::TellStatus(TaskContext& ctx, const dlq::EndpointStatus& 
   return true;
 }
 
-bool EndpointReporting::WantsAttempt(Success success) {
-  if (success == Success::kNo) return true;
+bool EndpointReporting::WantsAttempt(const Outcome& outcome) {
+  if (outcome.kind != OutcomeKind::kDelivered) return true;
   return options_.success_sample > 0 &&
          random_.Below(static_cast<uint64_t>(options_.success_sample)) == 0;
 }
 
 void EndpointReporting::TellAttempt(TaskContext& ctx, const dlq::AttemptReport& report) {
-  if (ctx.Emit(dlq::MakeAttemptAppend(topic_prefix_, report), CountFailure())) {
-    metrics_.attempts.Increment();
-  } else {
-    metrics_.attempts_dropped.Increment();
-  }
+  Count(ctx.Emit(dlq::MakeAttemptAppend(topic_prefix_, report), CountFailure()));
+}
+
+void EndpointReporting::TellAttempt(LogProducer& producer, const dlq::AttemptReport& report) {
+  Count(producer.Append(dlq::MakeAttemptAppend(topic_prefix_, report), CountFailure()));
+}
+
+void EndpointReporting::Count(bool taken) {
+  (taken ? metrics_.attempts : metrics_.attempts_dropped).Increment();
 }
 
 LogProducer::AppendDone EndpointReporting::CountFailure() {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -11,7 +12,10 @@
 #include "core/base/metrics.h"
 #include "core/base/options.h"
 #include "core/base/random.h"
+#include "core/http/http_sink.h"
 #include "core/stream/function.h"
+#include "core/stream/log.h"
+#include "delivery/outcome.h"
 #include "dlq/reports/attempt_report.h"
 #include "dlq/reports/endpoint_status.h"
 #include "subscriptions/registry/ids.h"
@@ -46,6 +50,11 @@ struct AttemptFacts {
   WallTime started_at;
 };
 
+// The report of one request, `tries` counting it, that came to this just now.
+dlq::AttemptReport MakeAttemptReport(subscriptions::EndpointId endpoint, AttemptFacts facts,
+                                     size_t messages, int tries, const HttpResult& result,
+                                     const Outcome& outcome, const Clock& clock);
+
 // Tells the topic of reports what is observed of endpoints and what became of attempts. It never
 // slows delivery: what the shard's producer has no room for is dropped and counted (an attempt), or
 // told later (a status). Nothing waits for an acknowledgement, and one that fails is counted.
@@ -72,11 +81,13 @@ class EndpointReporting {
   bool TellStatus(TaskContext& ctx, const dlq::EndpointStatus& status, Told* told);
 
   // Whether this attempt is one of those that are told: ask before making a report of it.
-  enum class Success { kNo, kYes };
-  bool WantsAttempt(Success success);
+  bool WantsAttempt(const Outcome& outcome);
   void TellAttempt(TaskContext& ctx, const dlq::AttemptReport& report);
+  // Of a request that has outlived its task here: past the task, by the shard's producer.
+  void TellAttempt(LogProducer& producer, const dlq::AttemptReport& report);
 
  private:
+  void Count(bool taken);
   LogProducer::AppendDone CountFailure();
 
   const EndpointReportingOptions options_;

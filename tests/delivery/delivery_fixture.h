@@ -27,14 +27,20 @@
 
 namespace postrider::delivery {
 
-// A producer that nobody appends with: functions emit through their context.
-class NoProducer final : public LogProducer {
+// The shard's producer, which keeps what it is given. Functions emit through their context; this
+// one is used by what has outlived them.
+class KeepingProducer final : public LogProducer {
  public:
-  bool Append(AppendRecord&&, AppendDone&&) override { return false; }
+  bool Append(AppendRecord&& record, AppendDone&&) override {
+    appended.push_back(std::move(record));
+    return true;
+  }
   void SetRoomCallback(absl::AnyInvocable<void()>) override {}
   size_t pending() const override { return 0; }
   void Poll() override {}
   void Flush() override {}
+
+  std::vector<AppendRecord> appended;
 };
 
 inline IdBytes Bytes(uint8_t last) {
@@ -43,7 +49,9 @@ inline IdBytes Bytes(uint8_t last) {
   return bytes;
 }
 
-// Of the fixture's endpoint. Its public key: whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=
+// Of the fixture's endpoint: 32 bytes of digits.
+inline constexpr char kSecret[] = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=";
+// Its public key: whpk_1SiA4o9hyqTCpIqC5V9HUakiiaeACeqfZTInDBbOir4=
 inline constexpr char kPrivateKey[] =
     "whsk_6Xb/dCcHpPea21PS1N9VY/NZW723CEc77N4rJCubMbfVKIDij2HKpMKkioLlX0dRqSKJp4AJ6p9lMicMFs6Kvg==";
 
@@ -133,12 +141,9 @@ class DeliveryFixture : public testing::Test {
     endpoint.settings = settings;
     endpoint.generation = generation_;
     endpoint.changed_xid = 1;
-    endpoint.secrets_sealed =
-        *subscriptions::SealEndpointSecrets(keys_, customer_, id,
-                                            {{"whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=",
-                                              ctx().clock().Wall(),
-                                              {},
-                                              kPrivateKey}});
+    std::vector<subscriptions::EndpointSecret> secrets = secrets_;
+    if (secrets.empty()) secrets = {{kSecret, ctx().clock().Wall(), {}, kPrivateKey}};
+    endpoint.secrets_sealed = *subscriptions::SealEndpointSecrets(keys_, customer_, id, secrets);
     if (id == endpoint_ && !auth_secret_.empty()) {
       endpoint.auth_sealed = subscriptions::SealSetting(
           keys_, customer_, id, subscriptions::SealedSetting::kAuth, auth_secret_);
@@ -231,8 +236,9 @@ class DeliveryFixture : public testing::Test {
   subscriptions::EndpointSettings settings_;
   uint64_t generation_ = 1;
   std::vector<std::pair<subscriptions::EndpointId, subscriptions::EndpointSettings>> others_;
-  std::string auth_secret_;  // empty: none
-  std::string tls_key_;      // likewise
+  std::vector<subscriptions::EndpointSecret> secrets_;  // empty: one that does not end
+  std::string auth_secret_;                             // empty: none
+  std::string tls_key_;                                 // likewise
   int64_t next_offset_ = 0;
   DeliveryOptions options_;                                  // of programs that are made
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;  // the last one
@@ -242,7 +248,7 @@ class DeliveryFixture : public testing::Test {
   std::vector<EncodedChangelogRecord> logs_[2];
   KeyRing keys_;
   std::unique_ptr<EventLoop> loop_;
-  NoProducer producer_;
+  KeepingProducer producer_;
   FakeResultSink results_;
   Metrics all_metrics_;
   DeliveryMetrics metrics_;

@@ -96,6 +96,65 @@ TEST_F(EndpointObservedTest, TellsNoSuccessWhereNoneIsWantedAndAllFailures) {
   EXPECT_EQ(Attempts()[0].status, 0u);
 }
 
+TEST_F(EndpointObservedTest, SSRF_09_OfAnAddressThatIsNotAllowedNothingIsToldButThat) {
+  Begin();
+  Deliver(1, 4);
+  SendAll();
+  // Whatever the sink should have seen of it: an open port with an answer, a closed one, a hole.
+  for (size_t i = 0; i < 4; ++i) {
+    HttpResult refused;
+    refused.failure = HttpFailure::kAddressRefused;
+    refused.timings.total = std::chrono::milliseconds(1 + 999 * i);
+    refused.body_excerpt = i == 1 ? "inside" : "";
+    refused.timed_out = i == 3;
+    sink_->Answer(i, refused);
+  }
+  ASSERT_THAT(Attempts(), SizeIs(4));
+  for (dlq::AttemptReport attempt : Attempts()) {
+    EXPECT_EQ(attempt.outcome, "address_not_allowed");
+    EXPECT_EQ(attempt.response, "");
+    EXPECT_EQ(attempt.duration_ms, 0u);
+    attempt.id = Attempts()[0].id;
+    attempt.message_id = Attempts()[0].message_id;
+    EXPECT_EQ(attempt, Attempts()[0]);
+  }
+}
+
+// Nobody else has its answer: the new owner learns the outcome alone.
+TEST_F(EndpointObservedTest, TellsAttemptsWhoseKeyGroupHasMovedMeanwhile) {
+  Begin();
+  Deliver(1, 2);
+  SendAll();
+  ctx().manual_clock().Advance(std::chrono::milliseconds(40));
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
+  function_->OnGivenBack(ctx());
+  Stop(KeyedProcessFunction::CloseReason::kMoved);
+  HttpResult bad;
+  bad.status = 503;
+  bad.body_excerpt = "busy";
+  bad.timings.total = std::chrono::milliseconds(40);
+  sink_->Answer(0, bad);
+  sink_->AnswerStatus(1, 200);
+  ASSERT_THAT(producer_.appended, SizeIs(2));
+  EXPECT_THAT(results_.appended, SizeIs(2));
+  EXPECT_EQ(producer_.appended[0].topic, "postrider.reports");
+  const auto attempt = dlq::DecodeAttemptReport(producer_.appended[0].value);
+  ASSERT_TRUE(attempt.ok());
+  EXPECT_EQ(attempt->customer, customer_);
+  EXPECT_EQ(attempt->endpoint, endpoint_);
+  EXPECT_EQ(attempt->message_id, sink_->at(0).Header("webhook-id"));
+  EXPECT_EQ(attempt->messages, 1u);
+  EXPECT_EQ(attempt->attempt, 1u);
+  EXPECT_EQ(attempt->started_at, WallTimeFromMillis(1'900'000'000'000));
+  EXPECT_EQ(attempt->duration_ms, 40u);
+  EXPECT_EQ(attempt->outcome, "temporary_status");
+  EXPECT_EQ(attempt->status, 503u);
+  EXPECT_EQ(attempt->response, "busy");
+  EXPECT_THAT(attempt->tenants, ElementsAre("t1"));
+  EXPECT_EQ(dlq::DecodeAttemptReport(producer_.appended[1].value)->outcome, "delivered");
+  EXPECT_EQ(metrics_.reports.attempts.value(), 2);
+}
+
 TEST_F(EndpointObservedTest, WithoutRoomDeliveryGoesOn) {
   Begin();
   Deliver(1, 1);

@@ -66,20 +66,23 @@ TEST_F(EndpointReportingTest, WithoutRoomAStatusIsToldLaterAndAnAttemptIsDropped
 }
 
 TEST_F(EndpointReportingTest, TellsAllFailuresAndASampleOfSuccesses) {
-  using Success = EndpointReporting::Success;
+  Outcome good;
+  good.kind = OutcomeKind::kDelivered;
+  Outcome bad;
+  bad.kind = OutcomeKind::kConnect;
   EndpointReporting reporting = Make(10);
   int successes = 0;
   for (int i = 0; i < 10'000; ++i) {
-    EXPECT_TRUE(reporting.WantsAttempt(Success::kNo));
-    successes += reporting.WantsAttempt(Success::kYes) ? 1 : 0;
+    EXPECT_TRUE(reporting.WantsAttempt(bad));
+    successes += reporting.WantsAttempt(good) ? 1 : 0;
   }
   EXPECT_GT(successes, 800);
   EXPECT_LT(successes, 1200);
   EndpointReporting none = Make(0);
   EndpointReporting all = Make(1);
   for (int i = 0; i < 100; ++i) {
-    EXPECT_FALSE(none.WantsAttempt(Success::kYes));
-    EXPECT_TRUE(all.WantsAttempt(Success::kYes));
+    EXPECT_FALSE(none.WantsAttempt(good));
+    EXPECT_TRUE(all.WantsAttempt(good));
   }
 }
 
