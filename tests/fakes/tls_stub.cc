@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <utility>
 
+#include "absl/strings/string_view.h"
 #include "core/base/check.h"
 #include "tests/fakes/raw_socket_stub.h"
 
@@ -101,6 +102,7 @@ TlsStub::TlsStub(const Certificate& certificate, const Options& options)
     const unsigned char id[] = {1};
     SSL_CTX_set_session_id_context(context_.get(), id, sizeof(id));
   }
+  SSL_CTX_set_alpn_select_cb(context_.get(), ChooseProtocol, this);
   listen_fd_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -123,6 +125,27 @@ TlsStub::~TlsStub() {
   accept_thread_.join();
   for (std::thread& thread : threads_) thread.join();
   close(listen_fd_);
+}
+
+// The offers are names, each behind its length.
+int TlsStub::ChooseProtocol(SSL*, const unsigned char** out, unsigned char* out_size,
+                            const unsigned char* offers, unsigned int offers_size, void* stub) {
+  TlsStub& self = *static_cast<TlsStub*>(stub);
+  const unsigned char* chosen = nullptr;
+  for (unsigned int at = 0; at < offers_size; at += 1u + offers[at]) {
+    const absl::string_view name(reinterpret_cast<const char*>(offers + at + 1), offers[at]);
+    if (name == "h2") {
+      ++self.http2_offers_;
+      chosen = offers + at;
+    } else if (name == "http/1.1") {
+      ++self.http11_offers_;
+      if (chosen == nullptr) chosen = offers + at;
+    }
+  }
+  if (chosen == nullptr) return SSL_TLSEXT_ERR_NOACK;
+  *out = chosen + 1;
+  *out_size = chosen[0];
+  return SSL_TLSEXT_ERR_OK;
 }
 
 std::vector<TlsStub::Request> TlsStub::requests() const {

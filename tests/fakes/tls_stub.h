@@ -44,8 +44,8 @@ struct Certificate {
 };
 
 // An HTTPS receiver on an ephemeral port of 127.0.0.1 with a thread per connection: it answers each
-// request with the fixture's body "{}" by 200 and "safe", unless a fault is set. Threads: its
-// figures may be read from any.
+// request with the fixture's body "{}" by 200 and "safe", unless a fault is set. It would rather
+// speak HTTP/2, if that were offered. Threads: its figures may be read from any.
 class TlsStub {
  public:
   enum class Fault {
@@ -76,9 +76,13 @@ class TlsStub {
   uint16_t port() const { return port_; }
   int connections() const { return connections_; }
   int handshakes() const { return handshakes_; }
+  int http2_offers() const { return http2_offers_; }    // in handshakes
+  int http11_offers() const { return http11_offers_; }  // likewise
   std::vector<Request> requests() const;
 
  private:
+  static int ChooseProtocol(SSL* ssl, const unsigned char** out, unsigned char* out_size,
+                            const unsigned char* offers, unsigned int offers_size, void* stub);
   void Accept();
   void Serve(int fd, int number);
   void Answer(SSL* ssl, int fd, int number);
@@ -89,6 +93,8 @@ class TlsStub {
   uint16_t port_ = 0;
   std::atomic<int> connections_{0};
   std::atomic<int> handshakes_{0};
+  std::atomic<int> http2_offers_{0};
+  std::atomic<int> http11_offers_{0};
   mutable absl::Mutex mutex_;
   std::vector<Request> requests_ ABSL_GUARDED_BY(mutex_);
   std::map<int, int> open_ ABSL_GUARDED_BY(mutex_);  // sockets by connection

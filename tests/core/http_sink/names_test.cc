@@ -304,6 +304,21 @@ TEST_F(ResolverTest, FailuresAreKeptForTheirTime) {
   EXPECT_EQ(Lookups("failed"), 3);
 }
 
+// CONN-03: however many hosts there were once, the cache holds so many, and those asked for last.
+TEST_F(ResolverTest, ForgetsTheOldestNamesBeyondItsBound) {
+  options_.names_max = 10;
+  Start([](const DnsStub::Question& question) {
+    return question.family == Family::kV4 ? Found({"192.0.2.1"}) : Found({});
+  });
+  const auto name = [](int i) { return absl::StrCat("n", i, ".example"); };
+  for (int i = 0; i < 30; ++i) EXPECT_EQ(AddressesOf(name(i)).size(), 1u);
+  EXPECT_EQ(Lookups("found"), 30);
+  EXPECT_EQ(AddressesOf(name(29)).size(), 1u);
+  EXPECT_EQ(Lookups("found"), 30) << "is known";
+  EXPECT_EQ(AddressesOf(name(0)).size(), 1u);
+  EXPECT_EQ(Lookups("found"), 31) << "was forgotten";
+}
+
 TEST_F(ResolverTest, AsksForTheNameAsItStands) {
   Start([](const DnsStub::Question&) { return Nothing(DnsAnswer::Code::kNoSuchName); });
   EXPECT_TRUE(AddressesOf("db").empty());
@@ -444,6 +459,30 @@ TEST_F(SinkNamesTest, ANameThatTurnsPrivateIsRefused) {
   }
   EXPECT_EQ(inside.connections(), 0);
   EXPECT_EQ(stub.connections(), 4);
+}
+
+// RETRY-09: what a name server says is no reason to give up.
+TEST_F(SinkNamesTest, ANameThatComesToExistIsReachedByTheNextTry) {
+  RawSocketStub stub(*loop_);
+  bool exists = false;
+  Start([&exists](const DnsStub::Question& question) {
+    if (!exists) {
+      return Nothing(absl::StartsWith(question.name, "broken") ? DnsAnswer::Code::kServerFailure
+                                                               : DnsAnswer::Code::kNoSuchName);
+    }
+    return question.family == Family::kV4 ? Found({"127.0.0.1"}) : Found({});
+  });
+  for (const std::string host : {"no.example", "broken.example"}) {
+    exists = false;
+    const std::string url = absl::StrCat("http://", host, ":", stub.port(), "/");
+    for (int i = 0; i < 2; ++i) {
+      const HttpResult result = Send(url);
+      EXPECT_EQ(result.failure, HttpFailure::kDns) << host;
+      EXPECT_FALSE(result.request_sent);
+    }
+    exists = true;
+    EXPECT_EQ(Send(url).status, 200) << host;
+  }
 }
 
 // LOOP-01

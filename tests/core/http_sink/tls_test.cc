@@ -82,6 +82,14 @@ TEST_F(SinkTlsTest, VerifiesTheReceiverAndKeepsTheConnection) {
   EXPECT_EQ(stub.handshakes(), 1);
 }
 
+// CONN-05, CONN-06: none of the faults of HTTP/2 can come, as it is spoken with nobody.
+TEST_F(SinkTlsTest, SpeaksHttp11WithReceiversThatWouldRatherSpeakHttp2) {
+  TlsStub stub(certificate_);
+  EXPECT_EQ(Send(Url("hook.example", stub)).status, 200);
+  EXPECT_EQ(stub.http2_offers(), 0);
+  EXPECT_EQ(stub.http11_offers(), 1);
+}
+
 TEST_F(SinkTlsTest, RefusesACertificateOfAnotherName) {
   TlsStub stub(certificate_);
   const HttpResult result = Send(Url("other.example", stub));
