@@ -145,9 +145,9 @@ struct ProgramOptions {
         "the first one seals; readable by its owner only. It is read again when it changes.");
     options.AddChoice("log.level", &log_level, {"debug", "info", "warn", "error"},
                       "The least level of log lines.");
-    options.AddDuration("startup_timeout", &startup_timeout, milliseconds(1'000),
-                        std::chrono::hours(24),
-                        "How long a start waits for the log, Kafka above all, before the process gives up.");
+    options.AddDuration(
+        "startup_timeout", &startup_timeout, milliseconds(1'000), std::chrono::hours(24),
+        "How long a start waits for the log, Kafka above all, before the process gives up.");
     database.Register(options);
     log.Register(options);
     kafka.Register(options);

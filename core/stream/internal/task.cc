@@ -41,8 +41,8 @@ absl::Status Task::OpenState() {
   const std::vector<ChangelogOptions>& changelogs = host_.changelogs();
   for (size_t i = 0; i < changelogs.size(); ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<ChangelogPart> part,
-                     ChangelogPart::Open(host_.changelog_producer(i), clock(), changelogs[i], i, tp_.partition,
-                                         epoch_, *this));
+                     ChangelogPart::Open(host_.changelog_producer(i), clock(), changelogs[i], i,
+                                         tp_.partition, epoch_, *this));
     parts_.push_back(std::move(part));
   }
   if (!parts_.empty()) in_flight_.emplace(parts_.front()->backend(), clock());
