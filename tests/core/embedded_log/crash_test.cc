@@ -28,9 +28,10 @@ std::string ValueAt(int32_t partition, int64_t offset) {
 class CrashTest : public EmbeddedLogTest {
  protected:
   // Keeps `ahead` records on their way and tells of every one that is acknowledged, forever or
-  // until `go_on` says no.
+  // until `go_on` says no; also of those that are acknowledged after that.
   void AppendOn(size_t ahead, const std::function<void(int32_t, int64_t)>& acknowledged,
                 const std::function<bool()>& go_on) {
+    POSTRIDER_CHECK(producer().pending() == 0);  // else their offsets were not known
     std::vector<int64_t> next;
     for (int32_t partition = 0; partition < kPartitions; ++partition) {
       next.push_back(log_->Offsets({"a", partition}, kTimeout)->end);
@@ -40,13 +41,13 @@ class CrashTest : public EmbeddedLogTest {
       while (producer().pending() < ahead) {
         const auto partition = static_cast<int32_t>(turn++ % kPartitions);
         const int64_t offset = next[static_cast<size_t>(partition)]++;
-        const bool taken = producer().Append(
-            Record({"a", partition}, "k", ValueAt(partition, offset)),
-            [&acknowledged, partition, offset](const absl::StatusOr<int64_t>& at) {
-              if (!at.ok()) return;
-              POSTRIDER_CHECK(*at == offset);
-              acknowledged(partition, offset);
-            });
+        const bool taken =
+            producer().Append(Record({"a", partition}, "k", ValueAt(partition, offset)),
+                              [acknowledged, partition, offset](const absl::StatusOr<int64_t>& at) {
+                                if (!at.ok()) return;
+                                POSTRIDER_CHECK(*at == offset);
+                                acknowledged(partition, offset);
+                              });
         POSTRIDER_CHECK(taken);
       }
       loop_->RunOnce(std::chrono::milliseconds(1));
@@ -194,6 +195,7 @@ TEST_F(CrashTest, DoesNotBelieveADiskThatFailedToSync) {
     ends[static_cast<size_t>(partition)] = offset + 1;
   };
   AppendOn(50, acknowledged, [&] { return ends[0] < 100; });
+  ASSERT_TRUE(Until([&] { return producer().pending() == 0; }));
   disk.SetSyncFails(true);
   AppendOn(50, acknowledged, [&] { return log_->Ping(kTimeout).ok(); });
   const int64_t before = ends[0];
