@@ -20,7 +20,12 @@ bool AppendGatherer::Append(AppendRecord&& record, AppendDone&& done) {
   }
   const size_t bytes = sizeof(Waiting) + record.key.size() + record.value.size();
   // One always fits, so that one above the bound does not wait for ever.
-  if (waiting_.size() >= kRecordsMax || (!waiting_.empty() && bytes_ + bytes > kBytesMax)) {
+  const auto full = [&] {
+    return waiting_.size() >= kRecordsMax || (!waiting_.empty() && bytes_ + bytes > kBytesMax);
+  };
+  // Refused only where the producer has refused, which tells of room then.
+  if (full()) HandOn();
+  if (full()) {
     refused_ = true;
     return false;
   }

@@ -150,6 +150,12 @@ TEST_F(AppendGathererTest, OneThatIsLargerThanTheBoundIsTaken) {
   EXPECT_EQ(Keys(), std::vector<std::string>{"large"});
 }
 
+TEST_F(AppendGathererTest, MakesRoomForALargeOneWhereTheProducerHasSome) {
+  ASSERT_TRUE(Append("waits", AppendGatherer::kBytesMax / 2 - 1'000));
+  ASSERT_TRUE(Append("large", AppendGatherer::kBytesMax / 2 + 1'000));
+  EXPECT_EQ(Keys(), (std::vector<std::string>{"waits", "large"}));
+}
+
 TEST_F(AppendGathererTest, AnswersWhatItNeverHandedOn) {
   {
     AppendGatherer other(*loop_, producer_, milliseconds(50));
