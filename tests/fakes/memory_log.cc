@@ -1,9 +1,5 @@
 #include "tests/fakes/memory_log.h"
 
-#include <regex.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <deque>
 #include <map>
@@ -12,35 +8,14 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/check.h"
+#include "core/base/wake_fd.h"
+#include "core/stream/group_topics.h"
 
 namespace postrider {
 namespace {
-
-// An eventfd that says "Poll() has something to do".
-class WakeFd {
- public:
-  WakeFd() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { POSTRIDER_CHECK(fd_ >= 0); }
-  ~WakeFd() { close(fd_); }
-  WakeFd(const WakeFd&) = delete;
-  WakeFd& operator=(const WakeFd&) = delete;
-
-  int get() const { return fd_; }
-  void Wake() {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(fd_, &one, sizeof(one));
-  }
-  void Clear() {
-    uint64_t count = 0;
-    [[maybe_unused]] const ssize_t got = read(fd_, &count, sizeof(count));
-  }
-
- private:
-  const int fd_;
-};
 
 using RecordPtr = std::shared_ptr<const MemoryLog::StoredRecord>;
 
@@ -81,29 +56,6 @@ void Pass(const TopicPartition& tp, const MemoryLog::StoredRecord& stored,
 
 bool SaysNothing(const AppendRecord& record) {
   return record.key.empty() && record.value.empty() && record.headers.empty();
-}
-
-// POSIX extended, on the whole name.
-bool Matches(const std::string& pattern, const std::string& name) {
-  regex_t compiled;
-  if (regcomp(&compiled, pattern.c_str(), REG_EXTENDED) != 0) return false;
-  regmatch_t match;
-  const bool found = regexec(&compiled, name.c_str(), 1, &match, 0) == 0;
-  regfree(&compiled);
-  return found && match.rm_so == 0 && static_cast<size_t>(match.rm_eo) == name.size();
-}
-
-bool Subscribes(const GroupOptions& options, const std::string& topic) {
-  const std::vector<std::string>& exempt = options.exempt_topics;
-  const bool excludable = std::find(exempt.begin(), exempt.end(), topic) == exempt.end();
-  for (const std::string& prefix : options.excluded_prefixes) {
-    if (excludable && absl::StartsWith(topic, prefix)) return false;
-  }
-  for (const std::string& wanted : options.topics) {
-    if (wanted == topic) return true;
-    if (absl::StartsWith(wanted, "^") && Matches(wanted, topic)) return true;
-  }
-  return false;
 }
 
 // What a member is to the coordinator.

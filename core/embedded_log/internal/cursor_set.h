@@ -9,11 +9,11 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "core/base/wake_fd.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/fetcher.h"
 #include "core/embedded_log/internal/partition.h"
 #include "core/embedded_log/internal/run.h"
-#include "core/embedded_log/internal/wake_fd.h"
 #include "core/stream/log.h"
 #include "core/stream/record.h"
 

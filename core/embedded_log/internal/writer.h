@@ -16,10 +16,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/wake_fd.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/database.h"
 #include "core/embedded_log/internal/partition.h"
-#include "core/embedded_log/internal/wake_fd.h"
 #include "core/stream/record.h"
 
 namespace postrider::embedded_log_internal {

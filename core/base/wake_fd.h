@@ -7,7 +7,7 @@
 
 #include "core/base/check.h"
 
-namespace postrider::embedded_log_internal {
+namespace postrider {
 
 // An eventfd that says "Poll() has something to do". Threads: any.
 class WakeFd {
@@ -31,4 +31,4 @@ class WakeFd {
   const int fd_;
 };
 
-}  // namespace postrider::embedded_log_internal
+}  // namespace postrider
