@@ -2,7 +2,7 @@
 """The second half of deploy/quickstart: starts Postrider and a receiver on the stack whose
 environment it is given, does what a first user does over the REST API, and checks what arrives.
 
-    tour.py --build DIR --dir DIR [--once]
+    tour.py --log embedded|kafka --build DIR --dir DIR [--once]
 
 Exit status 0 when all three were seen: a verified webhook, a verified batch of at least two
 messages in one request, and a dead letter, polled and acknowledged.
@@ -145,7 +145,8 @@ class Tour:
         )
         self.dir = options.dir
         self.once = options.once
-        self.brokers = os.environ["POSTRIDER_KAFKA__BROKERS"]
+        self.on_kafka = options.log == "kafka"
+        self.brokers = os.environ["POSTRIDER_KAFKA__BROKERS"] if self.on_kafka else None
         self.processes = []
         # An own tenant per run: endpoints of earlier runs, whose receiver is gone, get nothing.
         self.tenant = "acme-" + secrets.token_hex(2)
@@ -164,7 +165,8 @@ class Tour:
         self.register()
         self.publish_until_it_arrives()
         self.show_batch()
-        self.publish_to_kafka()
+        if self.on_kafka:
+            self.publish_to_kafka()
         self.show_dead_letter()
         say("all was seen: verified webhooks, a verified batch, a dead letter acknowledged")
         if not self.once:
@@ -197,8 +199,12 @@ class Tour:
         # A JSON string is a YAML string too.
         write_private(
             path,
-            "# Written by deploy/quickstart; database and brokers come from the environment.\n"
+            "# Written by deploy/quickstart; the database"
+            + (" and the brokers come" if self.on_kafka else " comes")
+            + " from the environment.\n"
             f"data_dir: {json.dumps(os.path.join(self.dir, 'data'))}\n"
+            "log:\n"
+            f"  kind: {'kafka' if self.on_kafka else 'embedded'}\n"
             "secrets:\n"
             f"  key_file: {json.dumps(key_file)}\n"
             "api:\n"
@@ -263,7 +269,7 @@ class Tour:
         for line in lines:
             print(f"      <- {line}", end="", flush=True)
 
-    def start_postrider(self):
+    def make_source_topics(self):
         say(
             "Kafka: making the source topics " + ", ".join("events." + name for name in EVENT_TYPES)
         )
@@ -277,6 +283,10 @@ class Tour:
             ],
             check=True,
         )
+
+    def start_postrider(self):
+        if self.on_kafka:
+            self.make_source_topics()
         say(f"postrider serve (all roles), log {self.postrider_log}")
         with open(self.postrider_log, "w", encoding="utf-8") as output:
             self.processes.append(
@@ -373,7 +383,7 @@ class Tour:
         }
 
     def publish(self, events):
-        """By the REST API: it answers when Kafka has them."""
+        """By the REST API: it answers when they are on the disk, or Kafka has them."""
         # A department is left out, not null, when there is none.
         body = [{k: v for k, v in event.items() if v is not None} for event in events]
         answer = self.api.ask(
@@ -493,6 +503,9 @@ class Tour:
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", 1)[0])
+    parser.add_argument(
+        "--log", required=True, choices=("embedded", "kafka"), help="what holds the events"
+    )
     parser.add_argument("--build", required=True, metavar="DIR", help="where postrider was built")
     parser.add_argument(
         "--dir", required=True, metavar="DIR", help="for options, key, data and logs"
