@@ -11,13 +11,7 @@ KILLS = 4
 
 
 class EmbeddedLogTest(SystemTest):
-    @classmethod
-    def begin(cls, world):
-        world.migrate()
-        # No broker answers there: nothing may ask one.
-        world.env["POSTRIDER_KAFKA__BROKERS"] = "127.0.0.1:1"
-        world.api = world.service(log__kind="embedded").start().wait_ready()
-        world.register_types(("order.created",))
+    LOG = "embedded"
 
     def setUp(self):
         self.tenant = self.unique("t")
@@ -61,17 +55,17 @@ class EmbeddedLogTest(SystemTest):
 
     def test_refuses_a_second_process_and_names_kafka(self):
         directory = self.world.api.env["POSTRIDER_DATA_DIR"] + "/log"
-        second = self.world.run("serve", "--log.kind=embedded", f"--log.directory={directory}")
+        second = self.world.run("serve", f"--log.directory={directory}")
         self.assertEqual(second.returncode, 1, second.stderr)
         self.assertIn("in use by another process", second.stderr)
         self.assertIn("Apache Kafka", second.stderr)
 
     def test_refuses_to_be_one_of_several_processes(self):
-        part = self.world.run("serve", "--log.kind=embedded", "--roles=api,worker")
+        part = self.world.run("serve", "--roles=api,worker")
         self.assertEqual(part.returncode, 2, part.stderr)
         self.assertIn('option log.kind: ', part.stderr)
         self.assertIn('lacks "matcher"', part.stderr)
-        rescale = self.world.run("rescale", "--log.kind=embedded", "--key-groups=4")
+        rescale = self.world.run("rescale", "--key-groups=4")
         self.assertEqual(rescale.returncode, 2, rescale.stderr)
         self.assertIn("needs Apache Kafka", rescale.stderr)
 

@@ -1,6 +1,9 @@
 """What the system tests stand on: a database and topics of their own, `postrider` as processes, a
 receiver that answers as told, and waiting for conditions.
 
+TEST_LOG says which log the tests run on, kafka (the default) or embedded; CMakeLists.txt which
+files run on both. A test or class that needs Kafka as such says so and why by @kafka_only.
+
 The servers are those of tests/run, which exports where they are; CMakeLists.txt says where the
 binaries are. Every test class has a World; when a test fails, the ends of its logs are shown and
 its directory stays, in system-runs beside the binary."""
@@ -32,6 +35,9 @@ EFFECTIVE_S = 2.0
 SLACK_S = 1.0
 ARRIVE_S = 60
 ALL_ROLES = "api,matcher,worker,indexer"
+LOG = os.environ.get("TEST_LOG", "kafka")
+# The most that one POST /v1/events takes.
+PUBLISHED_AT_ONCE = 1000
 
 
 def needed(name):
@@ -40,6 +46,11 @@ def needed(name):
         raise AssertionError(f"{name} is not set: run the system tests by tests/run --ring system, "
                              "which brings up PostgreSQL and Kafka and says where they are")
     return value
+
+
+def kafka_only(reason):
+    """For a test or a class of them."""
+    return unittest.skipIf(LOG == "embedded", reason)
 
 
 def now():
@@ -290,6 +301,8 @@ class Stream:
     """Writes events to a source topic all the while, by Kafka alone. Those that Kafka acknowledged
     are `acknowledged`, in their order."""
 
+    uncertain = frozenset()  # See ApiStream.
+
     def __init__(self, world, event_type, tenant, per_second):
         self.acknowledged = []
         self._ids = []
@@ -335,14 +348,67 @@ class Stream:
         self._process.stdout.close()
 
 
+class ApiStream:
+    """Like Stream, by the API: for a log that nobody else can write to. `uncertain` are those whose
+    answer was lost at first: they may be stored twice."""
+
+    def __init__(self, world, event_type, tenant, per_second):
+        self.acknowledged, self.uncertain = [], set()
+        self._world = world
+        self._event = {"type": event_type, "tenant": tenant, "data": {}}
+        self._per_second = per_second
+        self._ending, self._abandoned = threading.Event(), threading.Event()
+        self._writer = threading.Thread(target=self._write, daemon=True)
+        self._writer.start()
+
+    def _write(self):
+        run, begin, made = secrets.token_hex(3), now(), 0
+        while not self._ending.wait(0.01):
+            due = min(int((now() - begin) * self._per_second), made + PUBLISHED_AT_ONCE)
+            if due > made:
+                self._store([f"s-{run}-{n}" for n in range(made, due)])
+                made = due
+
+    def _store(self, ids):
+        """Again and again until they are stored."""
+        events = [{**self._event, "id": one} for one in ids]
+        while not self._abandoned.is_set():
+            port = self._world.api.api_port
+            if port is not None:
+                answer = self._world.ask("POST", "/v1/events", events, key=self._world.publisher,
+                                         timeout=10)
+                if answer.status == 202:
+                    self.acknowledged += ids
+                    return
+                # Who was not reached has stored nothing.
+                if "ConnectionRefused" not in answer.text:
+                    self.uncertain.update(ids)
+            time.sleep(0.02)
+
+    def end(self):
+        """Stops, and waits until all is acknowledged."""
+        self._ending.set()
+        self._writer.join(ARRIVE_S + 30)
+        if self._writer.is_alive():
+            raise AssertionError("not every event was acknowledged")
+        return self.acknowledged
+
+    def abandon(self):
+        self._ending.set()
+        self._abandoned.set()
+        self._writer.join()
+
+
 class World:
     """A database, topics, keys, a receiver and the processes of one test class."""
 
-    def __init__(self, name, options):
+    def __init__(self, name, options, log=LOG):
+        self.embedded = log == "embedded"
         self.postrider_binary = needed("POSTRIDER_BINARY")
         self.tool_binary = needed("POSTRIDER_LOADTEST_BINARY")
         owner = needed("POSTRIDER_DATABASE__URL")
-        self.brokers = needed("POSTRIDER_KAFKA__BROKERS")
+        # No broker answers there: nothing may ask one.
+        self.brokers = "127.0.0.1:1" if self.embedded else needed("POSTRIDER_KAFKA__BROKERS")
         self.stack = stage.Stack(None)
         self.services = []
         self.receiver = Receiver()
@@ -363,6 +429,7 @@ class World:
         self.env = {
             **keep,
             "POSTRIDER_DATABASE__URL": self.url,
+            "POSTRIDER_LOG__KIND": log,
             "POSTRIDER_KAFKA__BROKERS": self.brokers,
             "POSTRIDER_KAFKA__PREFIX": self.prefix,
             "POSTRIDER_KAFKA__ALLOW_SINGLE_REPLICA":
@@ -418,7 +485,10 @@ class World:
         return self.api
 
     def serve_apart(self, event_types=("order.created",)):
-        """Each role in a process of its own, ready; by role."""
+        """Each role in a process of its own, ready; by role. The embedded log has all of them in
+        one, which is each role's then."""
+        if self.embedded:
+            return dict.fromkeys(ALL_ROLES.split(","), self.serve(event_types))
         self.migrate()
         self.create_topics(event_types)
         roles = {role: self.service(role, role).start() for role in ALL_ROLES.split(",")}
@@ -435,7 +505,9 @@ class World:
             "scope": "publisher", "event_types": ["*"], "tenants": ["*"]})["key"]
 
     def create_topics(self, event_types):
-        self.make_topics(1, *(self.source_prefix + name for name in event_types))
+        """The embedded log makes them as they are published to."""
+        if not self.embedded:
+            self.make_topics(1, *(self.source_prefix + name for name in event_types))
 
     def make_topics(self, partitions, *names):
         subprocess.run(
@@ -480,6 +552,22 @@ class World:
     def publish(self, events):
         """By the API; answers with the places in Kafka."""
         return self.ok("POST", "/v1/events", events, key=self.publisher)["data"]
+
+    def stream(self, event_type, tenant, per_second):
+        """Events at a steady rate, written past Postrider where that is possible."""
+        kind = ApiStream if self.embedded else Stream
+        return kind(self, event_type, tenant, per_second)
+
+    def write(self, event_type, tenant, events):
+        """Stores events past the API where that is possible; {id: fields beside the id}."""
+        if not self.embedded:
+            self.publish_to_kafka(event_type, [json.dumps({"id": i, "tenant": tenant, **fields})
+                                               .encode() for i, fields in events.items()])
+            return
+        rows = [{"type": event_type, "tenant": tenant, "id": i, "data": fields}
+                for i, fields in events.items()]
+        for at in range(0, len(rows), PUBLISHED_AT_ONCE):
+            self.publish(rows[at:at + PUBLISHED_AT_ONCE])
 
     def publish_to_kafka(self, event_type, lines, **headers):
         """By Kafka alone: each line of bytes a record's value."""
@@ -529,8 +617,9 @@ class World:
         try:
             self.stack.psql(self.owner_url,
                             f"drop database if exists {self.database} with (force)")
-            self.tool("delete-topics", "--brokers", self.brokers, "--prefix", self.prefix,
-                      "--prefix", self.source_prefix)
+            if not self.embedded:
+                self.tool("delete-topics", "--brokers", self.brokers, "--prefix", self.prefix,
+                          "--prefix", self.source_prefix)
         except (AssertionError, stage.Failure, subprocess.TimeoutExpired) as error:
             print(f"clean-up: {error}", file=sys.stderr)
         if not keep:
@@ -541,12 +630,13 @@ class SystemTest(unittest.TestCase):
     """A class of tests with one World; begin() makes what all of them use."""
 
     OPTIONS = {}
+    LOG = LOG
     failed = False
 
     @classmethod
     def setUpClass(cls):
         cls.failed = False
-        cls.world = World(cls.__name__, cls.OPTIONS)
+        cls.world = World(cls.__name__, cls.OPTIONS, cls.LOG)
         try:
             cls.begin(cls.world)
         except BaseException:

@@ -2,9 +2,9 @@
 """The OPS cases, each named by its id, and clocks that are set (STATE-05) as a receiver sees them;
 tests/README.md says which tests prove the others. POSTRIDER_CASES_SCALE multiplies their sizes."""
 import base64
+import collections
 import hashlib
 import hmac
-import json
 import os
 import pathlib
 import shutil
@@ -16,7 +16,7 @@ import time
 import unittest
 
 from broker import Broker, Refused
-from harness import ARRIVE_S, Customer, Stream, SystemTest, now, wait_until
+from harness import ARRIVE_S, Customer, SystemTest, kafka_only, now, wait_until
 
 SCALE = int(os.environ.get("POSTRIDER_CASES_SCALE", "1"))
 
@@ -40,7 +40,7 @@ class LosingTest(SystemTest):
                                  if service.process is None])
 
     def stream(self, per_second=50):
-        stream = Stream(self.world, "order.created", "t", per_second)
+        stream = self.world.stream("order.created", "t", per_second)
         self.addCleanup(stream.abandon)
         wait_until("the stream", ARRIVE_S, lambda: set(stream.acknowledged) & set(
             self.world.receiver.event_ids("/hook")))
@@ -59,6 +59,7 @@ class LosingTest(SystemTest):
             self.assertLess(more, self.LINES_PER_MINUTE * minutes, name)
 
 
+@kafka_only("deletes the group in Kafka")
 class LostGroupTest(LosingTest):
     def test_OPS_01_the_consumer_group_is_deleted(self):
         world, worker = self.world, self.roles["worker"]
@@ -85,6 +86,7 @@ class LostGroupTest(LosingTest):
         self.check_lines(before, since)
 
 
+@kafka_only("goes on publishing without the database, past the API")
 class LostDatabaseTest(LosingTest):
     def test_OPS_01_the_database_is_emptied(self):
         world, api = self.world, self.world.api
@@ -132,9 +134,8 @@ class LostStateTest(LosingTest):
         """More of the backlog, as JSON of some size; the ids."""
         names = [self.unique("big") for _ in range(count)]
         before = self.roles["worker"].metric("postrider_delivery_backlog_messages")
-        self.world.publish_to_kafka("order.created", [
-            json.dumps({"id": name, "filler": "x" * self.BYTES}).encode() for name in names],
-            tenant="big")
+        self.world.write("order.created", "big",
+                         {name: {"filler": "x" * self.BYTES} for name in names})
         wait_until(f"{path} is filled", ARRIVE_S * SCALE, lambda: self.roles["worker"].metric(
             "postrider_delivery_backlog_messages") >= before + count * 0.9, 0.2)
         return names
@@ -192,18 +193,23 @@ class StopUnderLoadTest(SystemTest):
 
     @classmethod
     def begin(cls, world):
-        cls.world.serve(roles="api,indexer")
-        cls.service = world.service("matcher,worker", "one")
+        if world.embedded:
+            cls.service = world.serve()
+        else:
+            world.serve(roles="api,indexer")
+            cls.service = world.service("matcher,worker", "one")
         cls.customer = Customer(world, ["t"])
         cls.customer.endpoint("/hook")
         cls.customer.endpoint("/batch", mode="batch", batch={"events_max": 50, "wait_max_ms": 200})
 
     def test_OPS_03_signals_under_load_end_in_time_with_nothing_lost_or_repeated(self):
         world, service = self.world, self.service
-        stream = Stream(world, "order.created", "t", per_second=200)
+        stream = world.stream("order.created", "t", per_second=200)
         self.addCleanup(stream.abandon)
         for number in range(6 * SCALE):
-            service.start().wait_ready()
+            if service.process is None:
+                service.start()
+            service.wait_ready()
             seen = len(world.receiver.got("/hook"))
             wait_until("it delivers", ARRIVE_S, lambda n=seen + 50 + 37 * (number % 5): len(
                 world.receiver.got("/hook")) > n, 0.002)
@@ -217,9 +223,12 @@ class StopUnderLoadTest(SystemTest):
         for path in ("/hook", "/batch"):
             world.wait_ids(path, acknowledged)
             ids = world.receiver.event_ids(path)
-            self.assertEqual(len(ids), len(set(ids)), f"{path}: repeats")
+            repeats = {i for i, n in collections.Counter(ids).items() if n > 1}
+            self.assertEqual(repeats - stream.uncertain, set(), path)
+        print(f"{len(stream.uncertain)} of {len(acknowledged)} published again", flush=True)
         service.stop()
 
+    @kafka_only("no log plays a part")
     def test_OPS_03_it_stops_as_the_first_process_of_a_container(self):
         probe = subprocess.run(["unshare", "--pid", "--fork", "--kill-child", "true"], check=False,
                                capture_output=True)
@@ -358,6 +367,7 @@ class OrderTest(SystemTest):
         self.assertLess(max(at for at, _ in others) - begin, 2.0)
 
 
+@kafka_only("the processes whose clock is set are others than the API")
 class ClockTest(SystemTest):
     """A wall clock that is set by an hour while the processes run, and between their lives."""
 
