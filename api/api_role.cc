@@ -16,6 +16,7 @@
 #include "core/base/check.h"
 #include "core/base/event_loop.h"
 #include "core/base/status_macros.h"
+#include "core/base/thread_name.h"
 #include "core/crypto/random.h"
 #include "core/postgres/pool.h"
 
@@ -192,6 +193,7 @@ absl::StatusOr<std::unique_ptr<ApiRole>> ApiRole::Start(const ApiRoleParts& part
   absl::Notification ready;
   impl->thread = std::thread(
       [raw = impl.get(), &started, &ready, &parts, &options, &pool, &publish, &rules, seed] {
+        NameThread("api-loop");
         raw->on_loop =
             std::make_unique<Impl::OnLoop>(*raw->loop, parts.log, parts.keys, std::move(pool),
                                            std::move(publish), std::move(rules), seed);

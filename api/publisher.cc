@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/thread_name.h"
 #include "core/postgres/transaction.h"
 #include "subscriptions/registry/repository.h"
 
@@ -127,7 +128,10 @@ void Publisher::Impl::Answer(const std::string& topic, absl::StatusOr<int32_t> c
 
 Publisher::Publisher(EventLoop& loop, Log& log, Pool& pool, PublishOptions options)
     : impl_(std::make_unique<Impl>(loop, log, pool, std::move(options))) {
-  impl_->asker = std::thread([impl = impl_.get()] { impl->Ask(); });
+  impl_->asker = std::thread([impl = impl_.get()] {
+    NameThread("api-topics");
+    impl->Ask();
+  });
 }
 
 Publisher::~Publisher() { Close(); }

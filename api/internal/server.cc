@@ -30,6 +30,7 @@
 #include "boost/beast/http.hpp"
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "core/base/thread_name.h"
 
 namespace postrider::api {
 namespace {
@@ -541,7 +542,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(EventLoop& loop, Router ro
                                      std::move(gate));
   if (absl::Status listening = impl->Listen(); !listening.ok()) return listening;
   asio::co_spawn(impl->io, impl->Accept(), [](std::exception_ptr) {});
-  impl->thread = std::thread([raw = impl.get()] {
+  impl->thread = std::thread([raw = impl.get(), thread_name = absl::StrCat(name, "-server")] {
+    NameThread(thread_name);
     for (;;) {
       try {
         raw->io.run();

@@ -10,6 +10,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/metrics.h"
+#include "core/base/thread_name.h"
 #include "core/http/internal/name_lookup.h"
 
 namespace postrider {
@@ -160,7 +161,10 @@ class SystemResolver final : public Resolver {
       : state_(std::make_shared<State>(options, clock, metrics)) {
     for (int i = 0; i < options.threads; ++i) {
       // Detached, for a lookup may hang for half a minute and nobody shall wait for it.
-      std::thread([state = state_] { state->Work(); }).detach();
+      std::thread([state = state_] {
+        NameThread("resolver");
+        state->Work();
+      }).detach();
     }
   }
   ~SystemResolver() override { state_->Stop(); }

@@ -1,7 +1,5 @@
 #include "core/stream/job.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <atomic>
 #include <random>
@@ -15,13 +13,14 @@
 #include "core/base/check.h"
 #include "core/base/event_loop.h"
 #include "core/base/log.h"
+#include "core/base/thread_name.h"
 #include "core/stream/shard.h"
 
 namespace postrider {
 namespace {
 
 constexpr std::chrono::milliseconds kStatusInterval{200};
-constexpr size_t kThreadNameMax = 15;
+constexpr size_t kRoleNameMax = 12;  // so that two digits fit into a thread's name
 
 uint64_t TrueSeed() {
   std::random_device device;
@@ -150,9 +149,7 @@ absl::Status JobImpl::StartShards() {
 }
 
 void JobImpl::Run(Runner& runner) {
-  const std::string name =
-      absl::StrCat(options_.name.substr(0, kThreadNameMax - 3), "-", runner.index);
-  pthread_setname_np(pthread_self(), name.substr(0, kThreadNameMax).c_str());
+  NameThread(absl::StrCat(options_.name.substr(0, kRoleNameMax), "-", runner.index));
   absl::StatusOr<std::unique_ptr<Shard>> shard = Shard::Create(
       log_, *runner.loop, metrics_, options_, runner.index, TrueSeed(), factory_, &siblings_);
   if (!shard.ok()) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "core/base/thread_name.h"
 #include "core/embedded_log/internal/cursor_set.h"
 #include "core/embedded_log/internal/run.h"
 
@@ -17,7 +18,11 @@ constexpr absl::Duration kAgain = absl::Milliseconds(50);
 
 }  // namespace
 
-Fetcher::Fetcher(Core& core) : core_(core), thread_([this] { Run(); }) {}
+Fetcher::Fetcher(Core& core)
+    : core_(core), thread_([this] {
+        NameThread("log-fetcher");
+        Run();
+      }) {}
 
 Fetcher::~Fetcher() { Stop(); }
 

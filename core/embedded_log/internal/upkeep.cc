@@ -10,6 +10,7 @@
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "core/base/log.h"
+#include "core/base/thread_name.h"
 #include "core/embedded_log/internal/key_compaction.h"
 
 namespace postrider::embedded_log_internal {
@@ -41,7 +42,10 @@ Upkeep::Upkeep(Core& core, Writer& writer, const Options& options)
 Upkeep::~Upkeep() { Stop(); }
 
 void Upkeep::Start() {
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] {
+    NameThread("log-upkeep");
+    Run();
+  });
 }
 
 void Upkeep::Stop() {

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "core/base/thread_name.h"
 
 namespace postrider::embedded_log_internal {
 namespace {
@@ -53,7 +54,10 @@ Writer::Writer(Core& core, const Options& options) : core_(core), options_(optio
 Writer::~Writer() { Stop(); }
 
 void Writer::Start() {
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] {
+    NameThread("log-writer");
+    Run();
+  });
 }
 
 void Writer::Stop() {

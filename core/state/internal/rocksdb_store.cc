@@ -30,6 +30,7 @@
 #include "absl/strings/string_view.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/base/thread_name.h"
 #include "core/state/internal/full_disk_file_system.h"
 #include "core/state/internal/state_directory.h"
 
@@ -144,6 +145,7 @@ class WholeCompaction {
     if (running_.exchange(true)) return false;
     if (thread_.joinable()) thread_.join();  // it has ended
     thread_ = std::thread([this, &db] {
+      NameThread("state-compact");
       rocksdb::CompactRangeOptions options;
       options.exclusive_manual_compaction = false;
       options.allow_write_stall = true;
