@@ -9,12 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/status_macros.h"
 #include "loadtest/event_source.h"
+#include "loadtest/internal/api_sink.h"
+#include "loadtest/internal/event_sink.h"
 #include "loadtest/internal/kafka.h"
 #include "loadtest/ledger.h"
 
 namespace postrider::loadtest {
 namespace {
 
+using internal::EventSink;
 using internal::KafkaPtr;
 using internal::MakeProducer;
 using internal::Properties;
@@ -36,18 +39,7 @@ absl::StatusOr<Properties> ClientProperties(const std::string& brokers, const st
   return properties;
 }
 
-// Where events go: Kafka or a file.
-class Sink {
- public:
-  virtual ~Sink() = default;
-  // kResourceExhausted: full, try again after Poll().
-  virtual absl::Status Put(const std::string& id, const std::string& payload,
-                           ProducedRecord* record) = 0;
-  // Waits at most that long for acknowledgements.
-  virtual void Poll(int timeout_ms) = 0;
-};
-
-class KafkaSink final : public Sink {
+class KafkaSink final : public EventSink {
  public:
   KafkaSink(const Plan& plan) : plan_(plan) {}
 
@@ -82,7 +74,10 @@ class KafkaSink final : public Sink {
     if (code == RD_KAFKA_RESP_ERR__QUEUE_FULL) return absl::ResourceExhaustedError("full");
     return absl::UnavailableError(absl::StrCat("loadtest: produce: ", rd_kafka_err2str(code)));
   }
-  void Poll(int timeout_ms) override { rd_kafka_poll(kafka_.get(), timeout_ms); }
+  absl::Status Poll(int timeout_ms) override {
+    rd_kafka_poll(kafka_.get(), timeout_ms);
+    return absl::OkStatus();
+  }
 
  private:
   static void Add(rd_kafka_headers_t* headers, const char* name, const std::string& value) {
@@ -98,7 +93,7 @@ class KafkaSink final : public Sink {
   std::vector<KafkaPtr<rd_kafka_topic_t>> topics_;  // destroyed before kafka_
 };
 
-class FileSink final : public Sink {
+class FileSink final : public EventSink {
  public:
   FileSink(const Plan& plan, const std::string& path) : plan_(plan), out_(path, std::ios::trunc) {}
   absl::Status Put(const std::string& id, const std::string& payload,
@@ -110,7 +105,10 @@ class FileSink final : public Sink {
     record->acknowledged = true;
     return absl::OkStatus();
   }
-  void Poll(int) override { out_.flush(); }
+  absl::Status Poll(int) override {
+    out_.flush();
+    return absl::OkStatus();
+  }
 
  private:
   const Plan& plan_;
@@ -151,7 +149,7 @@ class Window {
   uint64_t acknowledged_ = 0;
 };
 
-absl::Status Pump(const EventSource& source, const GenerateOptions& options, Sink* sink,
+absl::Status Pump(const EventSource& source, const GenerateOptions& options, EventSink* sink,
                   Window* window, const std::atomic<bool>& stop, GenerateResult* result) {
   const SteadyClock::time_point start = SteadyClock::now();
   SteadyClock::time_point last_flush = start;
@@ -181,7 +179,7 @@ absl::Status Pump(const EventSource& source, const GenerateOptions& options, Sin
       ++result->events;
     }
     const bool ahead = static_cast<double>(result->events) >= due;
-    sink->Poll(full ? 10 : ahead ? 1 : 0);
+    RETURN_IF_ERROR(sink->Poll(full ? 10 : ahead ? 1 : 0));
     window->Settle();
     if (SteadyClock::now() - last_flush > std::chrono::seconds(1)) {
       RETURN_IF_ERROR(window->Flush());
@@ -206,9 +204,12 @@ absl::StatusOr<GenerateResult> Generate(const Plan& plan, const GenerateOptions&
                      LedgerWriter<ProducedRecord>::Create(options.ledger_file, source.run()));
   }
   Window window(std::move(ledger));
-  std::unique_ptr<Sink> sink;
+  std::unique_ptr<EventSink> sink;
   if (!options.file.empty()) {
     sink = std::make_unique<FileSink>(plan, options.file);
+  } else if (!options.api.empty()) {
+    sink = std::make_unique<internal::ApiSink>(plan, options.api, options.publisher_key,
+                                               options.connections);
   } else {
     if (options.create_topics) {
       RETURN_IF_ERROR(CreateSourceTopics(plan, options.brokers, options.partitions));
@@ -219,14 +220,15 @@ absl::StatusOr<GenerateResult> Generate(const Plan& plan, const GenerateOptions&
   }
   GenerateResult result;
   RETURN_IF_ERROR(Pump(source, options, sink.get(), &window, stop, &result));
-  // Whoever stopped us may give up on Kafka after two minutes.
+  // Whoever stopped us may give up on the log after two minutes.
   const SteadyClock::time_point end = SteadyClock::now();
   while (!window.empty() && SecondsSince(end) < 120) {
-    sink->Poll(10);
+    RETURN_IF_ERROR(sink->Poll(10));
     window.Settle();
   }
   RETURN_IF_ERROR(window.Finish());
   result.acknowledged = window.acknowledged();
+  result.sent_again = sink->sent_again();
   return result;
 }
 

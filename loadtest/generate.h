@@ -14,14 +14,17 @@ namespace postrider::loadtest {
 
 struct GenerateOptions {
   std::string brokers;
-  std::string properties;   // "name=value,..." for the producer
-  std::string file;         // instead of Kafka: a line of JSON an event
+  std::string properties;  // "name=value,..." for the producer
+  std::string file;        // instead of Kafka: a line of JSON an event
+  std::string api;         // instead of Kafka: its URL, for POST /v1/events
+  std::string publisher_key;
+  int connections = 8;      // to the API; one keeps the events' order
   std::string ledger_file;  // empty: none
   uint64_t seed = 1;
   uint64_t first = 0;   // number of the first event
   uint64_t events = 0;  // 0: until the seconds are over
   double seconds = 0;   // 0: until the events are out
-  double rate = 0;      // events per second; 0: as fast as Kafka takes them
+  double rate = 0;      // events per second; 0: as fast as they are taken
   uint32_t size_min = 500;
   uint32_t size_max = 900;
   int partitions = 1;  // of a topic that is created
@@ -31,12 +34,14 @@ struct GenerateOptions {
 struct GenerateResult {
   uint64_t events = 0;
   uint64_t acknowledged = 0;
+  uint64_t sent_again = 0;  // to the API, so that the log may have them twice
   double seconds = 0;
 };
 
 // Produces the events of a seed to the plan's source topics, paced, and writes down each one that
-// all in-sync replicas acknowledged. It ends early when `stop` is set; what is out then is still
-// waited for. Kafka may be away for as long as it likes; the queue is bounded.
+// all in-sync replicas, or the API, acknowledged. It ends early when `stop` is set; what is out
+// then is still waited for. Kafka or the API may be away for as long as it likes; the queue is
+// bounded.
 absl::StatusOr<GenerateResult> Generate(const Plan& plan, const GenerateOptions& options,
                                         const std::atomic<bool>& stop);
 

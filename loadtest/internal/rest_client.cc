@@ -18,53 +18,10 @@ namespace {
 using SteadyClock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kTryFor{60};
 
-struct EasyFree {
-  void operator()(CURL* easy) const { curl_easy_cleanup(easy); }
-};
-struct MultiFree {
-  void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
-};
-struct ListFree {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-
-struct Call {
-  std::unique_ptr<CURL, EasyFree> easy;
-  std::unique_ptr<curl_slist, ListFree> headers;
+struct Call : RestCall {
   size_t index = 0;
-  RestRequest request;
-  std::string answer;
   SteadyClock::time_point give_up;
 };
-
-size_t Collect(char* bytes, size_t size, size_t count, void* into) {
-  static_cast<std::string*>(into)->append(bytes, size * count);
-  return size * count;
-}
-
-void Prepare(const std::string& url, Call* call) {
-  CURL* easy = call->easy.get();
-  curl_easy_reset(easy);
-  call->answer.clear();
-  curl_slist* headers = curl_slist_append(nullptr, "content-type: application/json");
-  headers = curl_slist_append(headers, "expect:");
-  headers =
-      curl_slist_append(headers, absl::StrCat("authorization: Bearer ", call->request.key).c_str());
-  call->headers.reset(headers);
-  curl_easy_setopt(easy, CURLOPT_URL, absl::StrCat(url, call->request.path).c_str());
-  curl_easy_setopt(easy, CURLOPT_CUSTOMREQUEST, call->request.method.c_str());
-  if (!call->request.body.empty()) {
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE, static_cast<long>(call->request.body.size()));
-    curl_easy_setopt(easy, CURLOPT_POSTFIELDS, call->request.body.c_str());
-  }
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, headers);
-  curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, &Collect);
-  curl_easy_setopt(easy, CURLOPT_WRITEDATA, &call->answer);
-  curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-  curl_easy_setopt(easy, CURLOPT_PROXY, "");
-  curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, 60000L);
-  curl_easy_setopt(easy, CURLOPT_PRIVATE, call);
-}
 
 }  // namespace
 
@@ -81,14 +38,13 @@ absl::Status RestClient::RunAll(
   std::vector<Call*> idle;
   for (int i = 0; i < parallel_; ++i) {
     calls.push_back(std::make_unique<Call>());
-    calls.back()->easy.reset(curl_easy_init());
     idle.push_back(calls.back().get());
   }
   absl::Status failed;
   size_t next = 0;
   size_t done = 0;
   const auto start = [&](Call* call) {
-    Prepare(url_, call);
+    call->Prepare(url_);
     curl_multi_add_handle(multi.get(), call->easy.get());
   };
   while (done < count && failed.ok()) {
@@ -111,11 +67,9 @@ absl::Status RestClient::RunAll(
     while (CURLMsg* message = curl_multi_info_read(multi.get(), &left)) {
       if (message->msg != CURLMSG_DONE) continue;
       progress = true;
-      Call* call = nullptr;
-      curl_easy_getinfo(message->easy_handle, CURLINFO_PRIVATE, &call);
+      auto* call = static_cast<Call*>(RestCallOf(message->easy_handle));
       const CURLcode code = message->data.result;
-      long status = 0;
-      curl_easy_getinfo(call->easy.get(), CURLINFO_RESPONSE_CODE, &status);
+      const int status = call->Status();
       curl_multi_remove_handle(multi.get(), call->easy.get());
       const bool again =
           code == CURLE_COULDNT_CONNECT || (code == CURLE_OK && (status == 429 || status == 503));
@@ -123,9 +77,8 @@ absl::Status RestClient::RunAll(
         waiting.push_back({call, SteadyClock::now() + std::chrono::milliseconds(250)});
         continue;
       }
-      absl::Status taken = code != CURLE_OK
-                               ? absl::UnavailableError(curl_easy_strerror(code))
-                               : take(call->index, static_cast<int>(status), call->answer);
+      absl::Status taken = code != CURLE_OK ? absl::UnavailableError(curl_easy_strerror(code))
+                                            : take(call->index, status, call->answer);
       if (!taken.ok() && failed.ok()) {
         failed =
             absl::Status(taken.code(), absl::StrCat("loadtest: ", call->request.method, " ",

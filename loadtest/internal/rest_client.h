@@ -7,15 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "loadtest/internal/rest_call.h"
 
 namespace postrider::loadtest::internal {
-
-struct RestRequest {
-  std::string method = "POST";
-  std::string path;  // with the query
-  std::string key;   // bearer
-  std::string body;  // JSON; empty: none
-};
 
 // Many calls to one REST server over a few kept connections.
 // Threads: owned by one; RunAll blocks it.

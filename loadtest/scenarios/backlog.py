@@ -53,7 +53,7 @@ class Backlog:
         stage.receive()
         dead.receive()
         stage.start_roles(["matcher", "worker", "indexer"])
-        self.worker = next(role for role in stage.roles if role.role == "worker")
+        self.worker = stage.role_of("worker")
 
     def cpu(self):
         self.worker.sample()

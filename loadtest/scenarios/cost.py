@@ -8,7 +8,7 @@ def measure(stage, rate, most, **plan):
     rate = stage.args.rate or rate
     seconds = stage.args.seconds or 45
     stage.prepare(rate, **plan)
-    worker = next(role for role in stage.roles if role.role == "worker")
+    worker = stage.role_of("worker")
     stage.generate(rate=rate, seconds=seconds)
     stage.wait_while_running(WARM_UP_SECONDS)
     profile = Profile(stage, worker, max(1, int(seconds - 2 * WARM_UP_SECONDS)))

@@ -30,7 +30,7 @@ def run(stage):
     stage.generate(rate=rate, seconds=24 * 3600)
     whale.generate(rate=messages / whale.expectation["fan_out"], seconds=24 * 3600)
     stage.wait_while_running(WARM_UP_SECONDS)
-    worker = next(role for role in stage.roles if role.role == "worker")
+    worker = stage.role_of("worker")
     before = time.time()
     stage.wait_while_running(BEFORE_SECONDS)
     before = (before, time.time())

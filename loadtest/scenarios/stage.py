@@ -21,6 +21,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
 KEEP_FROM_SUBSCRIPTIONS = 5000
 ROLES = ["api", "matcher", "worker", "indexer"]
+# How threads of a process that has all roles are called, up to the first of these.
+THREAD_PARTS = re.compile(r"[-:]")
 # The figures that every scenario gives, always with these keys; null where it has none.
 KEYS = ["messages", "messages_per_s", "lost", "duplicated", "signatures_bad", "p50_ms", "p99_ms",
         "cpu_us_per_message", "rss_mb", "rounds", "repeats", "repeats_allowed", "gap_ms"]
@@ -74,9 +76,10 @@ def wait_until(what, seconds, condition, pause=0.1):
 
 
 class Stack:
-    """A private PostgreSQL and Kafka (deploy/stack), or what the environment names."""
+    """A private PostgreSQL and Kafka (deploy/stack), or what the environment names; without Kafka
+    when it is not wanted."""
 
-    def __init__(self, directory):
+    def __init__(self, directory, kafka=True):
         if directory is None and "POSTRIDER_DATABASE__URL" in os.environ:
             self.dir = os.environ.get("STACK_DIR")
             self.env = dict(os.environ)
@@ -85,14 +88,14 @@ class Stack:
         say(f"stack: up in {self.dir}")
         # For measuring: a broker with both its compilers. It matters only when it is not running.
         full = {"POSTRIDER_STACK_KAFKA_JIT": "full", "POSTRIDER_STACK_KAFKA_HEAP": "1g"}
-        self._run("up", {**full, **os.environ})
+        self._run("up", {**full, **os.environ}, *([] if kafka else ["--no-kafka"]))
         out = subprocess.run(["bash", "-c", 'set -a; source "$1"; env -0', "bash",
                               f"{self.dir}/env"], check=True, stdout=subprocess.PIPE).stdout
         self.env = dict(item.decode().split("=", 1) for item in out.split(b"\0") if item)
 
-    def _run(self, verb, env):
-        done = subprocess.run([str(ROOT / "deploy" / "stack"), verb, "--dir", self.dir], env=env,
-                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    def _run(self, verb, env, *flags):
+        done = subprocess.run([str(ROOT / "deploy" / "stack"), verb, *flags, "--dir", self.dir],
+                              env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         if done.returncode != 0:
             raise Failure(f"deploy/stack {verb} failed:\n{done.stdout.decode()}")
 
@@ -102,6 +105,15 @@ class Stack:
             raise Failure("this scenario needs a stack of its own: --stack DIR")
         say(f"stack: {verb}")
         self._run(verb, dict(os.environ))
+
+    def broker_cpu(self):
+        """(pid, CPU seconds) of the stack's Kafka; None when it does not run or is not ours."""
+        try:
+            pid = int(pathlib.Path(self.dir or "", "run", "kafka").read_text().split()[0])
+        except (OSError, ValueError, IndexError):
+            return None
+        stat = stat_of(pid)
+        return (pid, stat[0]) if stat is not None else None
 
     def psql(self, url, statement):
         psql = os.path.join(self.env.get("STACK_PG_BIN", ""), "psql")
@@ -127,24 +139,42 @@ def stat_of(pid):
             pages * os.sysconf("SC_PAGE_SIZE") / 1e6)
 
 
+def thread_cpu_of(pid):
+    """CPU seconds of a process's threads by the beginning of their names."""
+    used = {}
+    for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
+        try:
+            name = (task / "comm").read_text().strip()
+            # In nanoseconds: the ticks of `stat` leave out too much of many threads.
+            seconds = int((task / "schedstat").read_text().split()[0]) / 1e9
+        except (OSError, IndexError):
+            continue
+        part = "main" if task.name == str(pid) else THREAD_PARTS.split(name)[0]
+        used[part] = used.get(part, 0.0) + seconds
+    return used
+
+
 class Role:
-    """One role in a process of its own, which may be stopped, killed and started again; its CPU is
-    summed over all its lives, its memory the most that was seen."""
+    """One role, or all of them (`label` all), in a process of its own, which may be stopped, killed
+    and started again; its CPU is summed over all its lives, its memory the most that was seen."""
 
     def __init__(self, stage, role, name, options=None):
         self.stage, self.role, self.name = stage, role, name
+        self.label = "all" if "," in role else role
         self.options = dict(options or {})  # environment of its own
         self.probe = free_port()
         self.process = None
-        self.cpu_before = 0.0
-        self.cpu = 0.0
+        self.cpu_before = {}
+        self.cpu = {}  # by role; of a process of all by thread, see THREAD_PARTS
         self.rss = 0.0
         self.lives = 0
+        self.life_ended = 0.0
 
     def start(self):
+        self.life_ended = 0.0
         env = dict(self.stage.env)
         env["POSTRIDER_PROBES__LISTEN"] = f"127.0.0.1:{self.probe}"
-        env["POSTRIDER_DATA_DIR"] = str(self.stage.dir / f"data-{self.name}")
+        env.setdefault("POSTRIDER_DATA_DIR", str(self.stage.dir / f"data-{self.name}"))
         env.update(self.options)
         self.lives += 1
         with open(self.stage.dir / f"{self.name}.log", "ab") as log:
@@ -157,9 +187,16 @@ class Role:
         if self.process is None:
             return
         stat = stat_of(self.process.pid)
-        if stat is not None:
-            self.cpu = self.cpu_before + stat[0]
-            self.rss = max(self.rss, stat[1])
+        if stat is None:
+            return
+        used = {self.role: stat[0]}
+        if self.label == "all":
+            used = thread_cpu_of(self.process.pid)
+            # Of threads that have ended.
+            self.life_ended = max(stat[0] - sum(used.values()), self.life_ended)
+            used["ended"] = self.life_ended
+        self.cpu = {part: self.cpu_before.get(part, 0.0) + s for part, s in used.items()}
+        self.rss = max(self.rss, stat[1])
 
     def resident_mb(self):
         """Its memory now; 0 when it does not run."""
@@ -290,6 +327,8 @@ class Load:
         self.ledgers = []  # of the receiver's lives
         self.produced = []  # the generator's
         self.events = 0  # produced so far
+        self.connections = 8  # of the generator to the API; one keeps the events' order
+        self.sent_again = 0  # by the API, their answers lost: events that may be stored twice
 
     def path(self, name):
         return str(self.stage.dir / (self.name + name))
@@ -347,9 +386,13 @@ class Load:
             self.stage.measure_from()
         life = f"-{len(self.produced) + 1}" if self.produced else ""
         self.produced.append(self.path(f"produced{life}.ledger"))
+        to = ["--brokers", self.stage.brokers]
+        if self.stage.by_api:
+            to = ["--api", self.stage.api, "--state", self.path("state"), "--connections",
+                  str(self.connections)]
         self.generator = Tool(self.stage, f"{self.name}generate{life}", [
-            "generate", "--plan", self.path("plan.json"), "--brokers", self.stage.brokers,
-            "--ledger", self.produced[-1], "--seed", str(self.seed), "--first", str(self.events),
+            "generate", "--plan", self.path("plan.json"), *to, "--ledger", self.produced[-1], "--seed",
+            str(self.seed), "--first", str(self.events),
             "--rate", str(rate), "--seconds", str(seconds), "--events", str(events)])
         self.stage.tools.append(self.generator)
         return self.generator
@@ -362,6 +405,7 @@ class Load:
             time.sleep(0.2)
         made = self.generator.result(max(1.0, deadline - time.monotonic()))
         self.events += made["events"]
+        self.sent_again += made["sent_again"]
         say(f"{self.name}generated: {json.dumps(made)}")
         return made
 
@@ -401,7 +445,10 @@ class Stage(Load):
             if not os.access(binary, os.X_OK):
                 raise Failure(f"{binary} is missing: cmake --preset release && "
                               f"cmake --build build/release")
-        self.dir = self.build / "loadtest-runs" / args.name
+        self.embedded = args.log == "embedded"
+        self.by_api = self.embedded or args.publish == "api"
+        self.dir = self.build / "loadtest-runs" / (
+            args.name + ("-embedded" if self.embedded else ""))
         self.run_id = time.strftime("%m%d%H%M%S") + secrets.token_hex(2)
         self.roles = []
         self.tools = []
@@ -409,6 +456,7 @@ class Stage(Load):
         self.figures = {}
         self.checks = []
         self.cpu_start = {}
+        self.broker_start = None
         self.dispatch_prefix = f"postrider-{self.run_id}."
         self.source_prefix = f"events-{self.run_id}."
         self._sampling = threading.Event()
@@ -422,7 +470,7 @@ class Stage(Load):
         shutil.rmtree(self.dir, ignore_errors=True)
         self.dir.mkdir(parents=True)
         try:
-            self.stack = Stack(self.args.stack)
+            self.stack = Stack(self.args.stack, kafka=not self.embedded)
             self._prepare()
         except BaseException:
             self.__exit__()
@@ -443,7 +491,8 @@ class Stage(Load):
         self.env = {
             **keep,
             "POSTRIDER_DATABASE__URL": self.url,
-            "POSTRIDER_KAFKA__BROKERS": self.stack.env["POSTRIDER_KAFKA__BROKERS"],
+            "POSTRIDER_LOG__KIND": self.args.log,
+            "POSTRIDER_KAFKA__BROKERS": self.brokers,
             "POSTRIDER_KAFKA__PREFIX": self.dispatch_prefix,
             "POSTRIDER_KAFKA__ALLOW_SINGLE_REPLICA":
                 self.stack.env.get("POSTRIDER_KAFKA__ALLOW_SINGLE_REPLICA", "false"),
@@ -500,8 +549,9 @@ class Stage(Load):
         try:
             self.stack.psql(self.stack.env["POSTRIDER_DATABASE__URL"],
                             f"drop database if exists {self.database} with (force)")
-            self.run_tool("delete-topics", "--brokers", self.brokers, "--prefix",
-                       self.dispatch_prefix, "--prefix", self.source_prefix)
+            if not self.embedded:
+                self.run_tool("delete-topics", "--brokers", self.brokers, "--prefix",
+                              self.dispatch_prefix, "--prefix", self.source_prefix)
         except (Failure, OSError) as failure:
             say(f"clean-up: {failure}")
 
@@ -509,7 +559,8 @@ class Stage(Load):
 
     @property
     def brokers(self):
-        return self.stack.env["POSTRIDER_KAFKA__BROKERS"]
+        # Nobody may ask one when there is none.
+        return "127.0.0.1:1" if self.embedded else self.stack.env["POSTRIDER_KAFKA__BROKERS"]
 
     def run_tool(self, *arguments, may_fail=False, show=False):
         done = subprocess.run([str(self.tool), *map(str, arguments)], stdout=subprocess.PIPE,
@@ -524,28 +575,43 @@ class Stage(Load):
         """A process; options as its environment has them, without POSTRIDER_ and in small letters:
         kafka__brokers."""
         environment = {f"POSTRIDER_{key.upper()}": str(value) for key, value in options.items()}
-        started = Role(self, role, name or role, environment).start()
+        started = Role(self, role, name or ("postrider" if "," in role else role),
+                       environment).start()
         self.roles.append(started)
         return started
 
     def start_roles(self, names=ROLES):
-        """Each role in a process of its own, all ready."""
-        for name in names:
+        """Each role in a process of its own, all ready. The embedded log has all in one, which runs
+        since start_api()."""
+        for name in names if not self.embedded else ():
             self.start(name)
         for role in self.roles:
             role.wait_ready()
             say(f"{role.name}: ready")
 
+    def start_api(self):
+        """The process that has the API: on the embedded log it has all the other roles too."""
+        return self.start(",".join(ROLES) if self.embedded else "api").wait_ready()
+
+    def role_of(self, role):
+        """The first process that has the role."""
+        return next(one for one in self.roles if role in one.role.split(","))
+
+    def make_topics(self):
+        """The embedded log makes them as they are published to."""
+        if not self.embedded:
+            say("topics: creating")
+            self.run_tool("topics", "--plan", self.path("plan.json"), "--brokers", self.brokers)
+
     def prepare(self, rate, roles=("matcher", "worker", "indexer"), **plan):
         """All that comes before the load: plan, topics, API, registration, receiver, roles."""
         self.plan(rate, **plan)
-        say("topics: creating")
-        self.run_tool("topics", "--plan", self.path("plan.json"), "--brokers", self.brokers)
+        self.make_topics()
         kept = Kept(self)
         if kept.restore():
-            self.start("api").wait_ready()
+            self.start_api()
         else:
-            api = self.start("api").wait_ready()
+            api = self.start_api()
             self.register()
             if self.expectation["subscriptions"] >= KEEP_FROM_SUBSCRIPTIONS:
                 api.stop()
@@ -570,15 +636,21 @@ class Stage(Load):
     def measure_from(self):
         for role in self.roles:
             role.sample()
-        self.cpu_start = {id(role): role.cpu for role in self.roles}
+        self.cpu_start = {id(role): dict(role.cpu) for role in self.roles}
+        self.broker_start = None if self.embedded else self.stack.broker_cpu()
 
     def measure_to(self):
-        """CPU seconds by role since measure_from()."""
+        """CPU seconds since measure_from() by role, on the embedded log by thread, and the broker's
+        if it is ours and was not started anew meanwhile."""
         used = {}
         for role in self.roles:
             role.sample()
-            cpu = role.cpu - self.cpu_start.get(id(role), 0.0)
-            used[role.role] = used.get(role.role, 0.0) + cpu
+            start = self.cpu_start.get(id(role), {})
+            for part, cpu in role.cpu.items():
+                used[part] = used.get(part, 0.0) + cpu - start.get(part, 0.0)
+        broker = self.stack.broker_cpu() if self.broker_start is not None else None
+        if broker is not None and broker[0] == self.broker_start[0]:
+            used["broker"] = broker[1] - self.broker_start[1]
         return used
 
     def drain(self, stalled=90):
@@ -656,8 +728,9 @@ class Stage(Load):
         cpu = self.cpu_used
         rss = {}
         for role in self.roles:
-            rss[role.role] = max(rss.get(role.role, 0.0), role.rss)
-        event_path = cpu.get("matcher", 0.0) + cpu.get("worker", 0.0)
+            rss[role.label] = max(rss.get(role.label, 0.0), role.rss)
+        # What the log takes is in their threads on Kafka, but for the broker.
+        event_path = sum(cpu.get(part, 0.0) for part in ("matcher", "worker", "log", "rocksdb"))
         self.figures.update({
             "events": account["events"],
             "messages": account["delivered"],
@@ -673,6 +746,7 @@ class Stage(Load):
             "p50_ms": round(account["p50_ms"], 2),
             "p99_ms": round(account["p99_ms"], 2),
             "cpu_us_per_message": {role: round(s * 1e6 / delivered, 2) for role, s in cpu.items()},
+            "path_us_per_message": round(sum(cpu.values()) * 1e6 / delivered, 2),
             "messages_per_cpu_s": round(delivered / event_path) if event_path > 0 else None,
             "rss_mb": {role: round(mb) for role, mb in rss.items()},
             "requests": received["accepted_requests"],
