@@ -37,7 +37,7 @@ absl::Status LoadPartition(Core& core, Partition& partition) {
                                           if (DecodeCleaned(value, &cleaned))
                                             partition.cleaned = cleaned;
                                         }));
-  ASSIGN_OR_RETURN(const absl::optional<Database::RunPlace> last, database.LastRun(partition.id));
+  ASSIGN_OR_RETURN(const absl::optional<RunPlace> last, database.LastRun(partition.id));
   partition.end = partition.begin;
   if (last.has_value()) {
     partition.end = std::max(partition.begin, last->header.next);

@@ -4,14 +4,11 @@
 #include <rocksdb/convenience.h>
 #include <rocksdb/db.h>
 #include <rocksdb/env.h>
-#include <rocksdb/flush_block_policy.h>
 #include <rocksdb/iterator.h>
 #include <rocksdb/options.h>
 #include <rocksdb/slice.h>
 #include <rocksdb/sst_file_reader.h>
 #include <rocksdb/status.h>
-#include <rocksdb/table.h>
-#include <rocksdb/write_batch.h>
 #include <rocksdb/write_buffer_manager.h>
 
 #include <algorithm>
@@ -30,28 +27,19 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/embedded_log/internal/log_directory.h"
+#include "core/embedded_log/internal/rocks.h"
+#include "core/embedded_log/internal/run_finder.h"
 #include "core/embedded_log/internal/wal_check.h"
 
 namespace postrider::embedded_log_internal {
 namespace {
 
 using rocksdb::ColumnFamilyHandle;
-using rocksdb::Iterator;
 using rocksdb::Slice;
 
-constexpr size_t kPartitionKeyBytes = 8;
-constexpr size_t kRunKeyBytes = 16;
-constexpr size_t kMemtableBytesMax = 32 << 20;
-constexpr size_t kMemtableBytesMin = 1 << 20;
-constexpr uint64_t kWalBytesMax = 128 << 20;
-constexpr size_t kBlockBytes = 16 << 10;
-constexpr int kOpenFilesMax = 256;
-// No run has more records.
-constexpr int64_t kLookBackMax = 1 << 20;
 constexpr absl::Duration kFlushWait = absl::Seconds(5);
 constexpr absl::Duration kFlushLook = absl::Milliseconds(2);
 // Room for what a start writes at least.
@@ -61,141 +49,21 @@ constexpr size_t kProbeBlocks = 8;
 // So many places of damage are remembered, so that each is told of once.
 constexpr size_t kDamageMax = 10'000;
 
-enum Family : uint32_t { kEntries = 0, kRuns = 1 };
-constexpr char kRunsName[] = "runs";
-
-Slice ToSlice(absl::string_view text) { return Slice(text.data(), text.size()); }
-absl::string_view ToView(const Slice& slice) {
-  return absl::string_view(slice.data(), slice.size());
+RocksSettings SettingsOf(const DatabaseOptions& options) {
+  RocksSettings settings;
+  settings.memory_bytes = options.memory_bytes;
+  settings.background_threads = options.background_threads;
+  settings.env = options.env;
+  settings.cache = rocksdb::NewLRUCache(options.memory_bytes);
+  settings.memtables =
+      std::make_shared<rocksdb::WriteBufferManager>(options.memory_bytes / 2, settings.cache);
+  return settings;
 }
-
-absl::Status ToStatus(absl::string_view what, const rocksdb::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  const std::string text = absl::StrCat("embedded log: ", what, ": ", status.ToString());
-  if (status.IsNoSpace()) return absl::ResourceExhaustedError(text);
-  if (status.IsCorruption() || status.IsPathNotFound() || status.IsInvalidArgument()) {
-    return absl::DataLossError(text);
-  }
-  return absl::UnavailableError(text);
-}
-
-// Ends a block where the partition changes, besides where it is large enough.
-class BlockPerPartition final : public rocksdb::FlushBlockPolicy {
- public:
-  bool Update(const Slice& key, const Slice& value) override {
-    const Slice partition(key.data(), std::min(key.size(), kPartitionKeyBytes));
-    const bool ends = bytes_ > 0 && (bytes_ >= kBlockBytes || partition != Slice(partition_));
-    if (ends) bytes_ = 0;
-    bytes_ += key.size() + value.size();
-    partition_.assign(partition.data(), partition.size());
-    return ends;
-  }
-
- private:
-  size_t bytes_ = 0;
-  std::string partition_;
-};
-
-class BlockPerPartitionFactory final : public rocksdb::FlushBlockPolicyFactory {
- public:
-  const char* Name() const override { return "PostriderBlockPerPartition"; }
-  rocksdb::FlushBlockPolicy* NewFlushBlockPolicy(const rocksdb::BlockBasedTableOptions&,
-                                                 const rocksdb::BlockBuilder&) const override {
-    return new BlockPerPartition();  // RocksDB's interface: it takes it
-  }
-};
-
-void PutBigEndian(std::string& out, uint64_t value, int bytes) {
-  for (int i = bytes - 1; i >= 0; --i) out.push_back(static_cast<char>(value >> (8 * i)));
-}
-
-std::string PartitionKey(PartitionId id) {
-  std::string key;
-  key.reserve(kRunKeyBytes);
-  PutBigEndian(key, id.topic, 4);
-  PutBigEndian(key, id.partition, 4);
-  return key;
-}
-
-int64_t BaseOf(const Slice& key) {
-  uint64_t base = 0;
-  for (size_t i = kPartitionKeyBytes; i < kRunKeyBytes; ++i) {
-    base = base << 8 | static_cast<uint8_t>(key.data()[i]);
-  }
-  return static_cast<int64_t>(base);
-}
-
-// The first key behind those of a partition.
-std::string PartitionEndKey(PartitionId id) {
-  std::string key = PartitionKey(id);
-  key.append(8, '\xff');
-  return key;
-}
-
-}  // namespace
-
-std::string RunKey(PartitionId id, int64_t base) {
-  std::string key = PartitionKey(id);
-  PutBigEndian(key, static_cast<uint64_t>(base), 8);
-  return key;
-}
-
-// The families' handles are of the database, which a WriteSet does not know: the changes are kept
-// by the numbers that families have in it.
-struct WriteSet::Impl {
-  struct Handle final : public ColumnFamilyHandle {
-    explicit Handle(uint32_t number) : id(number), name(number == kRuns ? kRunsName : "default") {}
-    const std::string& GetName() const override { return name; }
-    uint32_t GetID() const override { return id; }
-    rocksdb::Status GetDescriptor(rocksdb::ColumnFamilyDescriptor*) override {
-      return rocksdb::Status::NotSupported();
-    }
-    const rocksdb::Comparator* GetComparator() const override {
-      return rocksdb::BytewiseComparator();
-    }
-    const uint32_t id;
-    const std::string name;
-  };
-  rocksdb::WriteBatch batch;
-  Handle runs{kRuns};
-};
-
-WriteSet::WriteSet() : impl_(std::make_unique<Impl>()) {}
-WriteSet::~WriteSet() = default;
-void WriteSet::PutRun(PartitionId id, const Run& run) {
-  impl_->batch.Put(&impl_->runs, RunKey(id, run.base), run.bytes).PermitUncheckedError();
-}
-void WriteSet::DeleteRun(PartitionId id, int64_t base) {
-  impl_->batch.Delete(&impl_->runs, RunKey(id, base)).PermitUncheckedError();
-}
-void WriteSet::DeleteRuns(PartitionId id, int64_t from, int64_t to) {
-  if (from >= to) return;
-  impl_->batch.DeleteRange(&impl_->runs, RunKey(id, from), RunKey(id, to)).PermitUncheckedError();
-}
-void WriteSet::DeletePartition(PartitionId id) {
-  impl_->batch.DeleteRange(&impl_->runs, PartitionKey(id), PartitionEndKey(id))
-      .PermitUncheckedError();
-}
-void WriteSet::PutEntry(absl::string_view key, absl::string_view value) {
-  impl_->batch.Put(ToSlice(key), ToSlice(value)).PermitUncheckedError();
-}
-void WriteSet::DeleteEntry(absl::string_view key) {
-  impl_->batch.Delete(ToSlice(key)).PermitUncheckedError();
-}
-void WriteSet::Clear() { impl_->batch.Clear(); }
-bool WriteSet::empty() const { return impl_->batch.Count() == 0; }
-size_t WriteSet::bytes() const { return impl_->batch.GetDataSize(); }
-
-namespace {
 
 class RocksDatabase final : public Database {
  public:
   RocksDatabase(const DatabaseOptions& options, std::unique_ptr<LogDirectory> directory)
-      : options_(options),
-        directory_(std::move(directory)),
-        cache_(rocksdb::NewLRUCache(options.memory_bytes)),
-        memtables_(
-            std::make_shared<rocksdb::WriteBufferManager>(options.memory_bytes / 2, cache_)) {}
+      : options_(options), directory_(std::move(directory)), settings_(SettingsOf(options)) {}
   ~RocksDatabase() override {
     absl::MutexLock lock(&mutex_);
     FlushAtEnd();
@@ -243,19 +111,9 @@ class RocksDatabase final : public Database {
     }
     return bytes;
   }
-  uint64_t memory_bytes() const override { return cache_->GetUsage(); }
+  uint64_t memory_bytes() const override { return settings_.cache->GetUsage(); }
 
  private:
-  // Where a reading iterator stands.
-  struct Place {
-    std::string lower;
-    std::string upper;
-    Slice lower_slice;
-    Slice upper_slice;
-    std::unique_ptr<Iterator> entry;
-  };
-
-  rocksdb::Options MakeOptions() const;
   absl::Status OpenDb() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PutDamagedTablesAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Repair(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -284,20 +142,10 @@ class RocksDatabase final : public Database {
     if (options_.on_damage) options_.on_damage(what);
   }
 
-  std::unique_ptr<Place> Look(PartitionId id) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  void Renew(Place& place) ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  static bool Take(const Place& place, RunPlace* run);
-  bool SeekFrom(PartitionId id, Place& place, int64_t from, int64_t until, RunPlace* run)
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool FindFromBefore(PartitionId id, Place& place, int64_t offset, RunPlace* run)
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-  bool Find(PartitionId id, Place& place, int64_t offset, int64_t until, RunPlace* run)
-      ABSL_SHARED_LOCKS_REQUIRED(mutex_);
-
   const DatabaseOptions options_;
   const std::unique_ptr<LogDirectory> directory_;
-  const std::shared_ptr<rocksdb::Cache> cache_;
-  const std::shared_ptr<rocksdb::WriteBufferManager> memtables_;
+  const RocksSettings settings_;
+  const RunFinder::Tell tell_ = [this](const std::string& what) { Tell(what); };
   std::atomic<bool> canceled_{false};
   std::atomic<bool> stopped_{false};
   std::atomic<bool> failed_{false};  // the last write
@@ -319,50 +167,8 @@ bool RocksDatabase::LacksCurrent() const {
   return files;
 }
 
-rocksdb::Options RocksDatabase::MakeOptions() const {
-  rocksdb::BlockBasedTableOptions table;
-  table.block_cache = cache_;
-  table.block_size = kBlockBytes;
-  table.cache_index_and_filter_blocks = true;
-  // With the first key of each block, so that no partition's reader opens a block of the next
-  // partition, which may be damaged.
-  table.index_type = rocksdb::BlockBasedTableOptions::kBinarySearchWithFirstKey;
-  table.index_shortening = rocksdb::BlockBasedTableOptions::IndexShorteningMode::kNoShortening;
-  table.flush_block_policy_factory = std::make_shared<BlockPerPartitionFactory>();
-  rocksdb::Options options;
-  options.table_factory.reset(rocksdb::NewBlockBasedTableFactory(table));
-  if (options_.env != nullptr) options.env = options_.env;
-  options.create_if_missing = true;
-  options.create_missing_column_families = true;
-  // A damaged table costs its records, not the whole log: it neither keeps the others from being
-  // opened nor stops writes when a compaction meets it.
-  options.paranoid_checks = false;
-  options.write_buffer_manager = memtables_;
-  options.write_buffer_size =
-      std::clamp(options_.memory_bytes / 4, kMemtableBytesMin, kMemtableBytesMax);
-  options.max_write_buffer_number = 4;
-  options.max_background_jobs = std::clamp(options_.background_threads, 1, 16) + 1;
-  options.max_total_wal_size = kWalBytesMax;
-  options.max_open_files = kOpenFilesMax;
-  options.compression = rocksdb::kLZ4Compression;
-  options.level_compaction_dynamic_level_bytes = true;
-  // Compactions that fall behind cost reads and disk; they never hold up a write.
-  options.level0_slowdown_writes_trigger = 200;
-  options.level0_stop_writes_trigger = 400;
-  options.soft_pending_compaction_bytes_limit = 0;
-  options.hard_pending_compaction_bytes_limit = 0;
-  // What is behind a damaged place is served too; CheckWals() has told what was damaged.
-  options.wal_recovery_mode = rocksdb::WALRecoveryMode::kSkipAnyCorruptedRecords;
-  options.avoid_flush_during_shutdown = true;
-  options.info_log_level = rocksdb::InfoLogLevel::FATAL_LEVEL;
-  options.keep_log_file_num = 1;
-  options.stats_dump_period_sec = 0;
-  options.stats_persist_period_sec = 0;
-  return options;
-}
-
 absl::Status RocksDatabase::OpenDb() {
-  const rocksdb::Options options = MakeOptions();
+  const rocksdb::Options options = MakeOptions(settings_);
   const std::vector<rocksdb::ColumnFamilyDescriptor> descriptors = {
       {rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}};
   rocksdb::DB* db = nullptr;
@@ -382,7 +188,7 @@ absl::Status RocksDatabase::PutDamagedTablesAside() {
   db_->GetLiveFilesMetaData(&files);
   std::vector<std::string> damaged;
   for (const rocksdb::LiveFileMetaData& file : files) {
-    rocksdb::SstFileReader reader(MakeOptions());
+    rocksdb::SstFileReader reader(MakeOptions(settings_));
     const rocksdb::Status opened = reader.Open(file.db_path + file.name);
     if (opened.ok()) continue;
     if (file.column_family_name != kRunsName) {
@@ -410,7 +216,7 @@ absl::Status RocksDatabase::PutDamagedTablesAside() {
 // write-ahead logs, which each carry what they need.
 absl::Status RocksDatabase::Repair(const absl::Status& why) {
   Tell(absl::StrCat(std::string(why.message()), "; it is put together anew from its tables"));
-  const rocksdb::Options options = MakeOptions();
+  const rocksdb::Options options = MakeOptions(settings_);
   const rocksdb::Status repaired =
       rocksdb::RepairDB(directory_->database(), options,
                         {{rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}});
@@ -482,7 +288,7 @@ absl::Status RocksDatabase::ForEachEntry(
     absl::string_view prefix, absl::FunctionRef<void(absl::string_view, absl::string_view)> visit) {
   absl::ReaderMutexLock lock(&mutex_);
   if (db_ == nullptr) return NotOpen();
-  const std::unique_ptr<Iterator> entry(
+  const std::unique_ptr<rocksdb::Iterator> entry(
       db_->NewIterator(rocksdb::ReadOptions(), families_[kEntries]));
   for (entry->Seek(ToSlice(prefix)); entry->Valid(); entry->Next()) {
     const absl::string_view key = ToView(entry->key());
@@ -492,144 +298,20 @@ absl::Status RocksDatabase::ForEachEntry(
   return ToStatus("read entries", entry->status());
 }
 
-std::unique_ptr<RocksDatabase::Place> RocksDatabase::Look(PartitionId id) {
-  auto place = std::make_unique<Place>();
-  place->lower = PartitionKey(id);
-  place->upper = PartitionEndKey(id);
-  place->lower_slice = place->lower;
-  place->upper_slice = place->upper;
-  Renew(*place);
-  return place;
-}
-
-// After a fault too: an iterator of RocksDB 7.8 may go on failing wherever it is set then.
-void RocksDatabase::Renew(Place& place) {
-  rocksdb::ReadOptions options;
-  options.iterate_lower_bound = &place.lower_slice;
-  options.iterate_upper_bound = &place.upper_slice;
-  options.fill_cache = false;  // what is read once would displace what is looked up
-  place.entry.reset(db_->NewIterator(options, families_[kRuns]));
-}
-
-// False: it is no run; whoever meets it passes it over.
-bool RocksDatabase::Take(const Place& place, RunPlace* run) {
-  const absl::optional<RunHeader> header = ReadRunHeader(ToView(place.entry->value()));
-  if (!header.has_value()) return false;
-  run->base = BaseOf(place.entry->key());
-  run->bytes = place.entry->value().size();
-  run->header = *header;
-  return header->next > run->base;
-}
-
-// Stands at the first run whose base is at least `from`, below `until`. Damaged blocks are found
-// by trying further and further on, then halving back to where reading goes again.
-bool RocksDatabase::SeekFrom(PartitionId id, Place& place, int64_t from, int64_t until,
-                             RunPlace* run) {
-  if (from >= until) return false;
-  int64_t bad = -1;
-  int64_t step = 1;
-  int64_t at = from;
-  const auto seek_fails = [&](int64_t base) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-    place.entry->Seek(RunKey(id, base));
-    if (place.entry->Valid() || place.entry->status().ok()) return false;
-    Renew(place);
-    return true;
-  };
-  while (at < until && seek_fails(at)) {
-    bad = at;
-    at = at + step;
-    step *= 2;
-  }
-  if (bad < 0 && !place.entry->Valid()) return false;  // the end
-  if (bad >= 0) {
-    int64_t good = std::min(at, until);
-    while (good - bad > 1) {
-      const int64_t middle = bad + (good - bad) / 2;
-      (seek_fails(middle) ? bad : good) = middle;
-    }
-    if (good < until) place.entry->Seek(RunKey(id, good));
-    Tell(absl::StrCat("topic ", id.topic, " partition ", id.partition, ": records from ", from,
-                      " to ",
-                      good < until && place.entry->Valid() ? BaseOf(place.entry->key()) : until,
-                      " cannot be read"));
-    if (good >= until) return false;
-  }
-  while (place.entry->Valid() && BaseOf(place.entry->key()) < until) {
-    if (Take(place, run)) return true;
-    const int64_t base = BaseOf(place.entry->key());
-    Tell(absl::StrCat("topic ", id.topic, " partition ", id.partition, ": the run at ", base,
-                      " cannot be read"));
-    return SeekFrom(id, place, base + 1, until, run);
-  }
-  return false;
-}
-
-// Looking back meets damage of what lies before, even of another partition: looks from further and
-// further before `offset` on for the run that it lies in.
-bool RocksDatabase::FindFromBefore(PartitionId id, Place& place, int64_t offset, RunPlace* run) {
-  for (int64_t step = 1;; step *= 2) {
-    Renew(place);
-    Iterator& entry = *place.entry;
-    const int64_t at = std::max<int64_t>(0, offset - step);
-    for (entry.Seek(RunKey(id, at)); entry.Valid() && BaseOf(entry.key()) <= offset; entry.Next()) {
-      if (Take(place, run) && run->header.next > offset) return true;
-    }
-    if (at == 0 || (entry.Valid() && step > kLookBackMax)) return false;
-  }
-}
-
-// Stands at the first run that ends behind `offset`.
-bool RocksDatabase::Find(PartitionId id, Place& place, int64_t offset, int64_t until,
-                         RunPlace* run) {
-  place.entry->SeekForPrev(RunKey(id, offset));
-  if (place.entry->Valid() && Take(place, run) && run->header.next > offset) return true;
-  const bool unsure = !place.entry->status().ok();
-  if (unsure && FindFromBefore(id, place, offset, run)) return true;
-  if (unsure) Renew(place);
-  const bool found = SeekFrom(id, place, offset + 1, until, run);
-  if (unsure && (!found || run->base > offset)) {
-    Tell(absl::StrCat("topic ", id.topic, " partition ", id.partition, ": records from ", offset,
-                      " to ", found ? run->base : until, " cannot be read"));
-  }
-  return found;
-}
-
-absl::StatusOr<absl::optional<Database::RunPlace>> RocksDatabase::LastRun(PartitionId id) {
+absl::StatusOr<absl::optional<RunPlace>> RocksDatabase::LastRun(PartitionId id) {
   absl::ReaderMutexLock lock(&mutex_);
   if (db_ == nullptr) return NotOpen();
-  const std::unique_ptr<Place> place = Look(id);
-  RunPlace run;
-  for (place->entry->SeekToLast(); place->entry->Valid(); place->entry->Prev()) {
-    if (Take(*place, &run)) return absl::optional<RunPlace>(run);
-    Tell(absl::StrCat("topic ", id.topic, " partition ", id.partition, ": the run at ",
-                      BaseOf(place->entry->key()), " cannot be read"));
-  }
-  if (place->entry->status().ok()) return absl::optional<RunPlace>();
-  // The end is in a damaged place: the last one that can be read before it.
-  Renew(*place);
-  int64_t from = 0;
-  absl::optional<RunPlace> last;
-  const int64_t none = int64_t{1} << 62;
-  while (SeekFrom(id, *place, from, none, &run)) {
-    last = run;
-    for (place->entry->Next(); place->entry->Valid(); place->entry->Next()) {
-      if (Take(*place, &run)) last = run;
-    }
-    if (place->entry->status().ok()) break;
-    Renew(*place);
-    from = last->header.next;
-  }
-  return last;
+  return RunFinder(*db_, families_[kRuns], id, tell_).FindLast();
 }
 
-absl::StatusOr<absl::optional<Database::RunPlace>> RocksDatabase::RunAt(PartitionId id,
-                                                                        int64_t offset,
-                                                                        int64_t until) {
+absl::StatusOr<absl::optional<RunPlace>> RocksDatabase::RunAt(PartitionId id, int64_t offset,
+                                                              int64_t until) {
   absl::ReaderMutexLock lock(&mutex_);
   if (db_ == nullptr) return NotOpen();
-  const std::unique_ptr<Place> place = Look(id);
   RunPlace run;
-  if (!Find(id, *place, offset, until, &run)) return absl::optional<RunPlace>();
+  if (!RunFinder(*db_, families_[kRuns], id, tell_).FindAt(offset, until, &run)) {
+    return absl::optional<RunPlace>();
+  }
   return absl::optional<RunPlace>(run);
 }
 
@@ -637,12 +319,12 @@ absl::StatusOr<std::vector<RunPtr>> RocksDatabase::ReadRuns(PartitionId id, int6
                                                             int64_t until, size_t bytes_max) {
   absl::ReaderMutexLock lock(&mutex_);
   if (db_ == nullptr) return NotOpen();
-  const std::unique_ptr<Place> place = Look(id);
+  RunFinder finder(*db_, families_[kRuns], id, tell_);
   std::vector<RunPtr> runs;
   size_t bytes = 0;
   int64_t next = from;
   RunPlace found;
-  bool there = Find(id, *place, from, until, &found);
+  bool there = finder.FindAt(from, until, &found);
   while (true) {
     if (!there || found.base > next) {
       auto gap = std::make_shared<Run>();
@@ -655,31 +337,27 @@ absl::StatusOr<std::vector<RunPtr>> RocksDatabase::ReadRuns(PartitionId id, int6
     auto run = std::make_shared<Run>();
     run->base = found.base;
     run->next = found.header.next;
-    run->bytes.assign(place->entry->value().data(), place->entry->value().size());
+    run->bytes = std::string(finder.stored());
     bytes += run->bytes.size();
     next = run->next;
     runs.push_back(std::move(run));
     if (next >= until || bytes >= bytes_max) return runs;
-    place->entry->Next();
-    if (place->entry->Valid() && BaseOf(place->entry->key()) < until && Take(*place, &found)) {
-      continue;
-    }
-    there = SeekFrom(id, *place, next, until, &found);
+    there = finder.StepTo(until, &found) || finder.FindFrom(next, until, &found);
   }
 }
 
-absl::StatusOr<absl::optional<Database::RunPlace>> RocksDatabase::FirstRunWhere(
+absl::StatusOr<absl::optional<RunPlace>> RocksDatabase::FirstRunWhere(
     PartitionId id, int64_t begin, int64_t end, absl::FunctionRef<bool(const RunPlace&)> reached) {
   absl::ReaderMutexLock lock(&mutex_);
   if (db_ == nullptr) return NotOpen();
-  const std::unique_ptr<Place> place = Look(id);
+  RunFinder finder(*db_, families_[kRuns], id, tell_);
   absl::optional<RunPlace> first;
   int64_t low = begin;
   int64_t high = end;
   while (low < high) {
     const int64_t middle = low + (high - low) / 2;
     RunPlace run;
-    if (!Find(id, *place, middle, high, &run)) {
+    if (!finder.FindAt(middle, high, &run)) {
       high = middle;
     } else if (reached(run)) {
       first = run;

@@ -13,19 +13,14 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/embedded_log/internal/run.h"
+#include "core/embedded_log/internal/run_key.h"
+#include "core/embedded_log/internal/write_set.h"
 
 namespace rocksdb {
 class Env;
 }
 
 namespace postrider::embedded_log_internal {
-
-// A partition in the database. Numbers of topics are never used twice.
-struct PartitionId {
-  uint32_t topic = 0;
-  uint32_t partition = 0;
-  friend bool operator==(const PartitionId&, const PartitionId&) = default;
-};
 
 struct DatabaseOptions {
   std::string directory;  // made when it is missing, its parent exists
@@ -36,32 +31,6 @@ struct DatabaseOptions {
   rocksdb::Env* env = nullptr;
   // Told of records that cannot be read any more; from any thread.
   std::function<void(absl::string_view what)> on_damage;
-};
-
-// Changes that are made together or not at all. Threads: owned by one.
-class WriteSet {
- public:
-  WriteSet();
-  ~WriteSet();
-  WriteSet(const WriteSet&) = delete;
-  WriteSet& operator=(const WriteSet&) = delete;
-
-  void PutRun(PartitionId id, const Run& run);
-  void DeleteRun(PartitionId id, int64_t base);
-  // The runs whose base is in [from, to).
-  void DeleteRuns(PartitionId id, int64_t from, int64_t to);
-  void DeletePartition(PartitionId id);
-  void PutEntry(absl::string_view key, absl::string_view value);
-  void DeleteEntry(absl::string_view key);
-  void Clear();
-  bool empty() const;
-  size_t bytes() const;
-
-  struct Impl;
-  Impl& impl() { return *impl_; }
-
- private:
-  std::unique_ptr<Impl> impl_;
 };
 
 // The RocksDB that the embedded log lies in, with its directory: `FORMAT` (the version), `lock`
@@ -90,11 +59,6 @@ class Database {
       absl::FunctionRef<void(absl::string_view key, absl::string_view value)> visit) = 0;
 
   // The last run of a partition. Damaged ones are passed over.
-  struct RunPlace {
-    int64_t base = 0;
-    size_t bytes = 0;
-    RunHeader header;
-  };
   virtual absl::StatusOr<absl::optional<RunPlace>> LastRun(PartitionId id) = 0;
   // The first run that ends behind `offset`, within [., until).
   virtual absl::StatusOr<absl::optional<RunPlace>> RunAt(PartitionId id, int64_t offset,
@@ -118,8 +82,5 @@ class Database {
   virtual uint64_t disk_bytes() const = 0;
   virtual uint64_t memory_bytes() const = 0;
 };
-
-// Big-endian, so that keys sort as the numbers do.
-std::string RunKey(PartitionId id, int64_t base);
 
 }  // namespace postrider::embedded_log_internal

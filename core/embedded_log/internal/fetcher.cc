@@ -97,8 +97,7 @@ absl::StatusOr<int64_t> Fetcher::OffsetForTime(const PartitionPtr& partition, Wa
   }
   const int64_t ms = MillisSinceEpoch(time);
   auto place = core_.database->FirstRunWhere(
-      partition->id, begin, end,
-      [ms](const Database::RunPlace& run) { return run.header.high_ms >= ms; });
+      partition->id, begin, end, [ms](const RunPlace& run) { return run.header.high_ms >= ms; });
   if (!place.ok()) return place.status();
   if (!place->has_value()) return end;
   auto runs = core_.database->ReadRuns(partition->id, (*place)->base, (*place)->header.next, 1);

@@ -35,6 +35,13 @@ struct RunHeader {
 };
 inline constexpr size_t kRunHeaderBytes = 40;
 
+// Where a stored run lies, without its records.
+struct RunPlace {
+  int64_t base = 0;
+  size_t bytes = 0;
+  RunHeader header;
+};
+
 // What is refused: no run of a version that we do not know is guessed at.
 absl::optional<RunHeader> ReadRunHeader(absl::string_view bytes);
 

@@ -104,18 +104,18 @@ void Upkeep::Age(const PartitionPtr& partition, const TopicPolicy& policy) {
   const Extent extent = ExtentOf(core_, *partition);
   if (extent.gone || extent.begin == extent.end) return;
   int64_t to = extent.begin;
-  const auto look = [&](absl::FunctionRef<bool(const Database::RunPlace&)> stays) {
+  const auto look = [&](absl::FunctionRef<bool(const RunPlace&)> stays) {
     const auto place =
         core_.database->FirstRunWhere(partition->id, extent.begin, extent.end, stays);
     if (place.ok()) to = std::max(to, place->has_value() ? (*place)->base : extent.end);
   };
   if (policy.retention_ms >= 0) {
     const int64_t cutoff = MillisSinceEpoch(core_.clock.Wall()) - policy.retention_ms;
-    look([cutoff](const Database::RunPlace& run) { return run.header.high_ms >= cutoff; });
+    look([cutoff](const RunPlace& run) { return run.header.high_ms >= cutoff; });
   }
   if (policy.retention_bytes >= 0) {
     const auto most = static_cast<uint64_t>(policy.retention_bytes);
-    look([&](const Database::RunPlace& run) {
+    look([&](const RunPlace& run) {
       return extent.end_bytes - std::min(extent.end_bytes, run.header.bytes_before) <= most;
     });
   }
