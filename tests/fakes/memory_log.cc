@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
 #include <utility>
@@ -12,7 +13,8 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/check.h"
 #include "core/base/wake_fd.h"
-#include "core/stream/group_topics.h"
+#include "core/stream/group_coordinator.h"
+#include "core/stream/group_membership.h"
 
 namespace postrider {
 namespace {
@@ -58,31 +60,10 @@ bool SaysNothing(const AppendRecord& record) {
   return record.key.empty() && record.value.empty() && record.headers.empty();
 }
 
-// What a member is to the coordinator.
-struct Member {
-  uint64_t id = 0;
-  GroupOptions options;
-  bool crashed = false;  // its consumer is gone
-  bool joined = false;   // waits for the generation to be complete
-  bool has_assignment = false;
-  std::vector<TopicPartition> assignment;
-  MonotonicTime last_poll;
-  // When its heartbeats ended; max() while they come.
-  MonotonicTime silent_since = MonotonicTime::max();
-};
-
-struct Group {
-  int64_t generation = 0;
-  bool rebalancing = false;
-  MonotonicTime rebalance_began;
-  std::map<uint64_t, Member> members;
-  std::map<TopicPartition, CommittedPosition> committed;
-};
-
 }  // namespace
 
 struct MemoryLog::Impl {
-  explicit Impl(const Clock& log_clock) : clock(log_clock) {}
+  explicit Impl(const Clock& log_clock) : clock(log_clock), groups(log_clock) {}
 
   Partition* FindPartition(const TopicPartition& tp) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     const auto found = topics.find(tp.topic);
@@ -105,22 +86,17 @@ struct MemoryLog::Impl {
   }
 
   void WakeAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  uint64_t AddMember(Consumer& consumer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void RemoveMember(const std::string& name, uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void StartRebalance(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void CompleteIfAllJoined(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void Assign(Group& group) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void TopicsChanged(const std::string& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
-  void ExpireSilent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
+  void Expire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    if (reachable) groups.ExpireAll();
+  }
 
   const Clock& clock;
   mutable absl::Mutex mutex;
   std::map<std::string, Topic> topics ABSL_GUARDED_BY(mutex);
-  std::map<std::string, Group> groups ABSL_GUARDED_BY(mutex);
+  GroupCoordinator groups ABSL_GUARDED_BY(mutex);
   std::set<Consumer*> consumers ABSL_GUARDED_BY(mutex);
   std::set<Producer*> producers ABSL_GUARDED_BY(mutex);
   std::set<Reader*> readers ABSL_GUARDED_BY(mutex);
-  uint64_t next_member ABSL_GUARDED_BY(mutex) = 1;
   bool reachable ABSL_GUARDED_BY(mutex) = true;
   bool hold_appends ABSL_GUARDED_BY(mutex) = false;
   CommitFault commit_fault ABSL_GUARDED_BY(mutex) = CommitFault::kNone;
@@ -257,15 +233,16 @@ class MemoryLog::Consumer final : public GroupConsumer {
       : log_(log), loop_(loop), options_(options), handler_(handler) {
     absl::MutexLock lock(&log_.mutex);
     log_.consumers.insert(this);
-    member_ = log_.AddMember(*this);
+    membership_ =
+        std::make_unique<GroupMembership>(log_.groups, options_, [this] { wake_.Wake(); });
     Heartbeat();
   }
   ~Consumer() override {
     loop_.CancelTimer(heartbeat_);
     absl::MutexLock lock(&log_.mutex);
     log_.consumers.erase(this);
-    if (Member* member = FindMember()) {
-      member->crashed = true;
+    if (auto* member = log_.groups.FindMember(options_.group, membership_->id())) {
+      member->wake = nullptr;
       member->silent_since = std::min(member->silent_since, log_.clock.Now());
     }
   }
@@ -275,10 +252,10 @@ class MemoryLog::Consumer final : public GroupConsumer {
 
   void Start(std::vector<StartPosition> positions) override {
     absl::MutexLock lock(&log_.mutex);
-    POSTRIDER_CHECK(state_ == State::kAssigned);
+    POSTRIDER_CHECK(membership_->reads());
     reading_.clear();
     for (const StartPosition& position : positions) {
-      POSTRIDER_CHECK(assigned_.count(position.tp) == 1);
+      POSTRIDER_CHECK(membership_->has(position.tp));
       Reading reading;
       reading.tp = position.tp;
       reading.position = position.offset;
@@ -293,7 +270,7 @@ class MemoryLog::Consumer final : public GroupConsumer {
   }
   void Restart(const TopicPartition& tp, int64_t offset) override {
     absl::MutexLock lock(&log_.mutex);
-    if (state_ != State::kAssigned || assigned_.count(tp) == 0) return;
+    if (!membership_->reads() || !membership_->has(tp)) return;
     auto found = std::find_if(reading_.begin(), reading_.end(),
                               [&tp](const Reading& one) { return one.tp == tp; });
     if (found == reading_.end()) found = reading_.insert(reading_.end(), Reading());
@@ -304,17 +281,20 @@ class MemoryLog::Consumer final : public GroupConsumer {
   }
   void Release() override {
     absl::MutexLock lock(&log_.mutex);
-    POSTRIDER_CHECK(state_ == State::kRevoked);
-    assigned_.clear();
+    membership_->Release();
     reading_.clear();
-    state_ = State::kJoining;
-    Rejoin();
+    if (Connected()) membership_->Rejoin();  // else Poll() goes on
     wake_.Wake();
   }
   void Commit(std::vector<CommitEntry> entries, CommitDone done) override {
     absl::MutexLock lock(&log_.mutex);
-    commits_.push_back(
-        {std::move(entries), std::move(done), log_.clock.Now(), generation_, {}, false, false});
+    commits_.push_back({std::move(entries),
+                        std::move(done),
+                        log_.clock.Now(),
+                        membership_->generation(),
+                        {},
+                        false,
+                        false});
     StoreCommits();
     wake_.Wake();
   }
@@ -324,9 +304,7 @@ class MemoryLog::Consumer final : public GroupConsumer {
   }
   void Leave(absl::AnyInvocable<void() &&> done) override {
     absl::MutexLock lock(&log_.mutex);
-    POSTRIDER_CHECK(!leaving_);
-    leaving_ = true;
-    left_ = std::move(done);
+    membership_->Leave(std::move(done));
     wake_.Wake();
   }
 
@@ -338,12 +316,6 @@ class MemoryLog::Consumer final : public GroupConsumer {
   }
 
  private:
-  enum class State {
-    kJoining,   // nothing is assigned
-    kAssigned,  // OnAssigned() was called
-    kRevoked,   // OnRevoked() or OnLost() was called, Release() not yet
-    kLeft,
-  };
   struct Reading {
     TopicPartition tp;
     int64_t position = 0;
@@ -366,28 +338,19 @@ class MemoryLog::Consumer final : public GroupConsumer {
       kReachable,
       kUnreachable,
       kCommitted,
-      kAssigned,
-      kRevoked,
-      kLost,
-      kLeft,
+      kMembership,
       kRecord,
       kPartitionEnd,
       kOutOfRange,
     };
     Kind kind = Kind::kNone;
     PendingCommit commit{};
-    Assignment assignment{};
+    GroupMembership::Event membership{};
     TopicPartition tp{};
     int64_t offset = 0;
     RecordPtr record{};
-    absl::AnyInvocable<void() &&> left{};
   };
 
-  Group& group() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) { return log_.groups[options_.group]; }
-  Member* FindMember() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) {
-    const auto found = group().members.find(member_);
-    return found == group().members.end() ? nullptr : &found->second;
-  }
   bool Connected() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex) {
     if (!log_.reachable) return false;
     return log_.consumers.count(this) == 1 && isolated_ == false;
@@ -396,18 +359,17 @@ class MemoryLog::Consumer final : public GroupConsumer {
     heartbeat_ = loop_.CallAfter(options_.heartbeat_interval, [this] {
       {
         absl::MutexLock lock(&log_.mutex);
-        log_.ExpireSilent();
+        log_.Expire();
       }
       Heartbeat();
     });
   }
-  void Rejoin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
   void StoreCommits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
   Event NextEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
-  Event NextMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
   Event NextRecord(bool records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
   Event NextOf(Reading& reading, bool records) ABSL_EXCLUSIVE_LOCKS_REQUIRED(log_.mutex);
   void Tell(Event&& event);
+  void TellMembership(GroupMembership::Event&& event);
 
   friend struct MemoryLog::Impl;
   friend class MemoryLog;
@@ -422,14 +384,9 @@ class MemoryLog::Consumer final : public GroupConsumer {
   WakeFd wake_;
   TimerId heartbeat_ = 0;
 
-  uint64_t member_ = 0;
-  int64_t generation_ = -1;
-  State state_ = State::kJoining;
+  std::unique_ptr<GroupMembership> membership_ ABSL_PT_GUARDED_BY(log_.mutex);
   bool isolated_ = false;
   bool told_reachable_ = true;
-  bool leaving_ = false;
-  absl::AnyInvocable<void() &&> left_;
-  std::set<TopicPartition> assigned_;
   std::vector<Reading> reading_;
   size_t turn_ = 0;
   size_t run_ = 0;
@@ -437,36 +394,23 @@ class MemoryLog::Consumer final : public GroupConsumer {
   MonotonicTime last_acknowledged_issue_ = MonotonicTime::min();
 };
 
-// After a release: into the next generation, or out of the group when leaving.
-void MemoryLog::Consumer::Rejoin() {
-  if (!Connected() || leaving_) return;  // Poll() goes on
-  if (Member* member = FindMember()) {
-    member->joined = true;
-    log_.StartRebalance(group());
-  } else {
-    member_ = log_.AddMember(*this);
-  }
-}
-
 void MemoryLog::Consumer::StoreCommits() {
   if (!Connected()) return;
   for (PendingCommit& commit : commits_) {
     if (commit.stored) continue;
     commit.stored = true;
-    const Member* member = FindMember();
-    const bool fenced = member == nullptr || commit.generation != group().generation ||
-                        generation_ != commit.generation;
+    const bool fenced = membership_->fenced() || commit.generation != membership_->generation();
     for (CommitEntry& entry : commit.entries) {
       absl::Status status;
-      if (fenced || assigned_.count(entry.tp) == 0) {
+      if (fenced || !membership_->has(entry.tp)) {
         status = absl::AbortedError("memory log: the group has moved on");
       } else if (entry.position.metadata.size() > kCommitMetadataBytesMax) {
         status = absl::InvalidArgumentError("memory log: the metadata is too large");
       } else if (log_.commit_fault == CommitFault::kRefuse) {
         status = absl::UnavailableError("memory log: refused");
       } else {
-        group().committed[entry.tp] = entry.position;
-        if (log_.commit_observer) log_.commit_observer(options_.group, member_, entry);
+        log_.groups.group(options_.group).committed[entry.tp] = entry.position;
+        if (log_.commit_observer) log_.commit_observer(options_.group, membership_->id(), entry);
         if (log_.commit_fault == CommitFault::kLoseAnswer) {
           status = absl::UnavailableError("memory log: the answer was lost");
         }
@@ -481,8 +425,8 @@ size_t MemoryLog::Consumer::Poll(size_t records_max) {
   wake_.Clear();
   {
     absl::MutexLock lock(&log_.mutex);
-    if (Member* member = FindMember()) member->last_poll = log_.clock.Now();
-    log_.ExpireSilent();
+    membership_->Polled();
+    log_.Expire();
   }
   size_t records = 0;
   while (true) {
@@ -522,58 +466,15 @@ MemoryLog::Consumer::Event MemoryLog::Consumer::NextEvent() {
     }
     return event;
   }
-  return NextMembership();
-}
-
-MemoryLog::Consumer::Event MemoryLog::Consumer::NextMembership() {
-  Event event;
-  Member* member = FindMember();
-  const bool wanted_back =
-      leaving_ || member == nullptr || (group().rebalancing && !member->joined);
-  if (state_ == State::kAssigned && wanted_back) {
-    reading_.clear();
-    if (assigned_.empty()) {
-      state_ = State::kJoining;
-      Rejoin();
-      return NextMembership();
-    }
-    state_ = State::kRevoked;
-    event.kind = member == nullptr ? Event::Kind::kLost : Event::Kind::kRevoked;
-    return event;
-  }
-  if (state_ != State::kJoining) return event;
-  if (leaving_) {
-    if (member != nullptr) log_.RemoveMember(options_.group, member_);
-    state_ = State::kLeft;
-    event.kind = Event::Kind::kLeft;
-    event.left = std::move(left_);
-    return event;
-  }
-  if (member == nullptr || (!member->joined && !member->has_assignment)) {
-    Rejoin();
-    member = FindMember();
-  }
-  if (member != nullptr && member->has_assignment) {
-    member->has_assignment = false;
-    state_ = State::kAssigned;
-    generation_ = group().generation;
-    assigned_.clear();
-    event.kind = Event::Kind::kAssigned;
-    for (const TopicPartition& tp : member->assignment) {
-      assigned_.insert(tp);
-      AssignedPartition partition;
-      partition.tp = tp;
-      const auto committed = group().committed.find(tp);
-      if (committed != group().committed.end()) partition.committed = committed->second;
-      event.assignment.partitions.push_back(std::move(partition));
-    }
-    event.assignment.group_has_commits = !group().committed.empty();
-  }
+  event.membership = membership_->Next();
+  if (event.membership.kind == GroupMembership::Event::Kind::kNone) return event;
+  if (!membership_->reads()) reading_.clear();
+  event.kind = Event::Kind::kMembership;
   return event;
 }
 
 MemoryLog::Consumer::Event MemoryLog::Consumer::NextRecord(bool records) {
-  if (!Connected() || state_ != State::kAssigned) return Event();
+  if (!Connected() || !membership_->reads()) return Event();
   for (size_t i = 0; i < reading_.size(); ++i) {
     if (turn_ >= reading_.size()) turn_ = 0;
     Event event = NextOf(reading_[turn_], records);
@@ -616,6 +517,24 @@ MemoryLog::Consumer::Event MemoryLog::Consumer::NextOf(Reading& reading, bool re
   return event;
 }
 
+void MemoryLog::Consumer::TellMembership(GroupMembership::Event&& event) {
+  switch (event.kind) {
+    case GroupMembership::Event::Kind::kNone:
+      return;
+    case GroupMembership::Event::Kind::kAssigned:
+      return handler_.OnAssigned(std::move(event.assignment));
+    case GroupMembership::Event::Kind::kNothingMatches:
+      return handler_.OnNothingMatches();
+    case GroupMembership::Event::Kind::kRevoked:
+      return handler_.OnRevoked();
+    case GroupMembership::Event::Kind::kLost:
+      return handler_.OnLost();
+    case GroupMembership::Event::Kind::kLeft:
+      if (event.left != nullptr) std::move(event.left)();
+      return;
+  }
+}
+
 void MemoryLog::Consumer::Tell(Event&& event) {
   switch (event.kind) {
     case Event::Kind::kNone:
@@ -626,15 +545,8 @@ void MemoryLog::Consumer::Tell(Event&& event) {
       return handler_.OnReachable(false);
     case Event::Kind::kCommitted:
       return std::move(event.commit.done)(std::move(event.commit.answer));
-    case Event::Kind::kAssigned:
-      return handler_.OnAssigned(std::move(event.assignment));
-    case Event::Kind::kRevoked:
-      return handler_.OnRevoked();
-    case Event::Kind::kLost:
-      return handler_.OnLost();
-    case Event::Kind::kLeft:
-      if (event.left != nullptr) std::move(event.left)();
-      return;
+    case Event::Kind::kMembership:
+      return TellMembership(std::move(event.membership));
     case Event::Kind::kPartitionEnd:
       return handler_.OnPartitionEnd(event.tp, event.offset);
     case Event::Kind::kOutOfRange:
@@ -770,108 +682,6 @@ void MemoryLog::Impl::WakeAll() {
   for (Reader* reader : readers) reader->Wake();
 }
 
-uint64_t MemoryLog::Impl::AddMember(Consumer& consumer) {
-  Group& group = groups[consumer.options().group];
-  Member member;
-  member.id = next_member++;
-  member.options = consumer.options();
-  member.joined = true;
-  member.last_poll = clock.Now();
-  const uint64_t id = member.id;
-  group.members.emplace(id, std::move(member));
-  StartRebalance(group);
-  return id;
-}
-
-void MemoryLog::Impl::RemoveMember(const std::string& name, uint64_t id) {
-  Group& group = groups[name];
-  if (group.members.erase(id) == 0) return;
-  StartRebalance(group);
-}
-
-void MemoryLog::Impl::StartRebalance(Group& group) {
-  if (!group.rebalancing) {
-    group.rebalancing = true;
-    group.rebalance_began = clock.Now();
-    for (auto& [id, member] : group.members) {
-      // Who has not taken its last assignment has nothing to give back.
-      if (member.has_assignment) {
-        member.has_assignment = false;
-        member.joined = true;
-      }
-    }
-  }
-  CompleteIfAllJoined(group);
-  WakeAll();
-}
-
-void MemoryLog::Impl::CompleteIfAllJoined(Group& group) {
-  for (const auto& [id, member] : group.members) {
-    if (!member.joined) return;
-  }
-  group.rebalancing = false;
-  ++group.generation;
-  Assign(group);
-  for (auto& [id, member] : group.members) {
-    member.joined = false;
-    member.has_assignment = true;
-  }
-}
-
-void MemoryLog::Impl::Assign(Group& group) {
-  for (auto& [id, member] : group.members) member.assignment.clear();
-  size_t turn = 0;
-  for (const auto& [name, topic] : topics) {
-    std::vector<Member*> subscribed;
-    for (auto& [id, member] : group.members) {
-      if (Subscribes(member.options, name)) subscribed.push_back(&member);
-    }
-    if (subscribed.empty()) continue;
-    const size_t count = topic.partitions.size();
-    const size_t share = count / subscribed.size();
-    const size_t extra = count % subscribed.size();
-    size_t next = 0;
-    for (size_t i = 0; i < subscribed.size(); ++i) {
-      if (subscribed[i]->options.strategy != AssignmentStrategy::kRange) break;
-      for (size_t left = share + (i < extra ? 1 : 0); left > 0; --left) {
-        subscribed[i]->assignment.push_back({name, static_cast<int32_t>(next++)});
-      }
-    }
-    while (next < count) {
-      subscribed[turn++ % subscribed.size()]->assignment.push_back(
-          {name, static_cast<int32_t>(next++)});
-    }
-  }
-}
-
-void MemoryLog::Impl::TopicsChanged(const std::string& topic) {
-  for (auto& [name, group] : groups) {
-    for (const auto& [id, member] : group.members) {
-      if (!Subscribes(member.options, topic)) continue;
-      StartRebalance(group);
-      break;
-    }
-  }
-}
-
-void MemoryLog::Impl::ExpireSilent() {
-  if (!reachable) return;
-  const MonotonicTime now = clock.Now();
-  for (auto& [name, group] : groups) {
-    std::vector<uint64_t> gone;
-    for (const auto& [id, member] : group.members) {
-      const bool silent = member.silent_since != MonotonicTime::max() &&
-                          now - member.silent_since >= member.options.session_timeout;
-      const bool stuck =
-          !member.crashed && now - member.last_poll >= member.options.poll_interval_max;
-      const bool late = group.rebalancing && !member.joined &&
-                        now - group.rebalance_began >= member.options.poll_interval_max;
-      if (silent || stuck || late) gone.push_back(id);
-    }
-    for (const uint64_t id : gone) RemoveMember(name, id);
-  }
-}
-
 // ---------------------------------------------------------------------------------------------
 
 MemoryLog::MemoryLog(const Clock& clock) : impl_(std::make_unique<Impl>(clock)) {}
@@ -915,7 +725,8 @@ absl::Status MemoryLog::EnsureTopics(const std::vector<TopicSpec>& topics,
       topic.replication = spec.replication;
       topic.partitions.resize(static_cast<size_t>(spec.partitions));
       impl_->topics.emplace(spec.name, std::move(topic));
-      impl_->TopicsChanged(spec.name);
+      impl_->groups.AddTopic(spec.name, spec.partitions);
+      impl_->WakeAll();
     } else if (found->second.partitions.size() != static_cast<size_t>(spec.partitions) ||
                found->second.replication < spec.replication) {
       return absl::FailedPreconditionError(
@@ -994,15 +805,15 @@ absl::StatusOr<Log::GroupState> MemoryLog::DescribeGroup(
     std::chrono::milliseconds) {
   absl::MutexLock lock(&impl_->mutex);
   if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
-  const auto found = impl_->groups.find(group);
+  const GroupCoordinator::Group* found = impl_->groups.Find(group);
   GroupState state;
-  if (found != impl_->groups.end()) state.members = static_cast<int>(found->second.members.size());
+  if (found != nullptr) state.members = static_cast<int>(found->members.size());
   for (const TopicPartition& tp : partitions) {
     AssignedPartition one;
     one.tp = tp;
-    if (found != impl_->groups.end()) {
-      const auto committed = found->second.committed.find(tp);
-      if (committed != found->second.committed.end()) one.committed = committed->second;
+    if (found != nullptr) {
+      const auto committed = found->committed.find(tp);
+      if (committed != found->committed.end()) one.committed = committed->second;
     }
     state.partitions.push_back(std::move(one));
   }
@@ -1014,8 +825,8 @@ absl::Status MemoryLog::ResetGroup(const std::string& group,
                                    std::chrono::milliseconds) {
   absl::MutexLock lock(&impl_->mutex);
   if (!impl_->reachable) return absl::UnavailableError("memory log: unreachable");
-  const auto found = impl_->groups.find(group);
-  if (found != impl_->groups.end() && !found->second.members.empty()) {
+  const GroupCoordinator::Group* found = impl_->groups.Find(group);
+  if (found != nullptr && !found->members.empty()) {
     return absl::FailedPreconditionError(absl::StrCat("memory log: group ", group, " has members"));
   }
   for (const CommitEntry& entry : entries) {
@@ -1028,7 +839,7 @@ absl::Status MemoryLog::ResetGroup(const std::string& group,
     }
   }
   for (const CommitEntry& entry : entries) {
-    impl_->groups[group].committed[entry.tp] = entry.position;
+    impl_->groups.group(group).committed[entry.tp] = entry.position;
   }
   return absl::OkStatus();
 }
@@ -1069,10 +880,8 @@ void MemoryLog::MakeTopic(const std::string& name, int32_t partitions) {
 void MemoryLog::DeleteTopic(const std::string& name) {
   absl::MutexLock lock(&impl_->mutex);
   impl_->topics.erase(name);
-  for (auto& [group_name, group] : impl_->groups) {
-    std::erase_if(group.committed, [&](const auto& entry) { return entry.first.topic == name; });
-  }
-  impl_->TopicsChanged(name);
+  impl_->groups.RemoveTopic(name);
+  impl_->WakeAll();
 }
 
 int64_t MemoryLog::Write(const TopicPartition& tp, absl::string_view key, absl::string_view value,
@@ -1137,7 +946,7 @@ std::vector<MemoryLog::StoredRecord> MemoryLog::Records(const TopicPartition& tp
 absl::optional<CommittedPosition> MemoryLog::Committed(const std::string& group,
                                                        const TopicPartition& tp) const {
   absl::MutexLock lock(&impl_->mutex);
-  const auto& committed = impl_->groups[group].committed;
+  const auto& committed = impl_->groups.group(group).committed;
   const auto found = committed.find(tp);
   if (found == committed.end()) return absl::nullopt;
   return found->second;
@@ -1146,7 +955,7 @@ absl::optional<CommittedPosition> MemoryLog::Committed(const std::string& group,
 void MemoryLog::SetCommitted(const std::string& group, const TopicPartition& tp,
                              CommittedPosition position) {
   absl::MutexLock lock(&impl_->mutex);
-  impl_->groups[group].committed[tp] = std::move(position);
+  impl_->groups.group(group).committed[tp] = std::move(position);
 }
 
 void MemoryLog::SetCommitObserver(CommitObserver observer) {
@@ -1157,26 +966,20 @@ void MemoryLog::SetCommitObserver(CommitObserver observer) {
 std::vector<uint64_t> MemoryLog::Members(const std::string& group) const {
   absl::MutexLock lock(&impl_->mutex);
   std::vector<uint64_t> ids;
-  for (const auto& [id, member] : impl_->groups[group].members) ids.push_back(id);
+  for (const auto& [id, member] : impl_->groups.group(group).members) ids.push_back(id);
   return ids;
 }
 
 int64_t MemoryLog::Generation(const std::string& group) const {
   absl::MutexLock lock(&impl_->mutex);
-  return impl_->groups[group].generation;
+  return impl_->groups.group(group).generation;
 }
 
 void MemoryLog::SetReachable(bool reachable) {
   absl::MutexLock lock(&impl_->mutex);
   if (reachable && !impl_->reachable) {
     // The coordinator gives everybody a session's time after it came back.
-    for (auto& [name, group] : impl_->groups) {
-      for (auto& [id, member] : group.members) {
-        member.last_poll = std::max(member.last_poll, impl_->clock.Now());
-        if (member.silent_since != MonotonicTime::max()) member.silent_since = impl_->clock.Now();
-      }
-      group.rebalance_began = impl_->clock.Now();
-    }
+    impl_->groups.RestartTimes();
   }
   impl_->reachable = reachable;
   impl_->WakeAll();
@@ -1200,15 +1003,15 @@ void MemoryLog::HoldAppends(bool hold) {
 
 void MemoryLog::Expire(const std::string& group, uint64_t member) {
   absl::MutexLock lock(&impl_->mutex);
-  impl_->RemoveMember(group, member);
+  impl_->groups.RemoveMember(group, member);
 }
 
 void MemoryLog::Isolate(const std::string& group, uint64_t member, bool isolated) {
   absl::MutexLock lock(&impl_->mutex);
   for (Consumer* consumer : impl_->consumers) {
-    if (consumer->options().group != group || consumer->member_ != member) continue;
+    if (consumer->options().group != group || consumer->membership_->id() != member) continue;
     consumer->isolated_ = isolated;
-    if (Member* found = consumer->FindMember()) {
+    if (GroupCoordinator::Member* found = impl_->groups.FindMember(group, member)) {
       found->silent_since = isolated ? impl_->clock.Now() : MonotonicTime::max();
     }
     consumer->Wake();

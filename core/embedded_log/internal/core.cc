@@ -68,9 +68,10 @@ void Core::Publish(const std::vector<PartitionPtr>& touched) {
 
 void Core::AddTopic(TopicPtr topic) {
   const std::string name = topic->name;
+  const auto partitions = static_cast<int32_t>(topic->partitions.size());
   topics[name] = std::move(topic);
   for (CursorSet* set : sets) set->LookForPartitions(name);
-  groups.TopicChanged(name, topics, clock.Now());
+  groups.AddTopic(name, partitions);
 }
 
 void Core::RemoveTopic(const std::string& name) {
@@ -81,8 +82,7 @@ void Core::RemoveTopic(const std::string& name) {
     for (Cursor* cursor : std::vector<Cursor*>(partition->cursors)) cursor->set->Lose(*cursor);
   }
   topics.erase(found);
-  groups.ForgetTopic(name);
-  groups.TopicChanged(name, topics, clock.Now());
+  groups.RemoveTopic(name);
 }
 
 void Core::SetBegin(Partition& partition, int64_t begin) {

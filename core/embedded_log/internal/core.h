@@ -14,8 +14,8 @@
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
 #include "core/embedded_log/internal/database.h"
-#include "core/embedded_log/internal/group_coordinator.h"
 #include "core/embedded_log/internal/partition.h"
+#include "core/stream/group_coordinator.h"
 #include "core/stream/record.h"
 
 namespace postrider::embedded_log_internal {
@@ -42,7 +42,7 @@ struct LogMetrics {
 class Core {
  public:
   Core(const Clock& log_clock, Metrics& registry, size_t tail_max)
-      : clock(log_clock), metrics(registry), tail_bytes_max(tail_max) {}
+      : clock(log_clock), metrics(registry), tail_bytes_max(tail_max), groups(log_clock) {}
 
   // Null: there is none.
   PartitionPtr FindPartition(const TopicPartition& tp) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);

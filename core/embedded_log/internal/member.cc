@@ -1,6 +1,5 @@
 #include "core/embedded_log/internal/member.h"
 
-#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -24,8 +23,8 @@ Member::Member(Core& core, Writer& writer, Fetcher& fetcher, EventLoop& loop,
       cursors_(core, fetcher, CursorSet::Outside::kTold, options.prefetch_bytes) {
   absl::MutexLock lock(&core_.mutex);
   commits_->set = &cursors_;
-  member_ = core_.groups.AddMember(
-      options_, [this] { cursors_.Wake(); }, core_.topics, core_.clock.Now());
+  membership_ =
+      std::make_unique<GroupMembership>(core_.groups, options_, [this] { cursors_.Wake(); });
   Heartbeat();
 }
 
@@ -33,7 +32,7 @@ Member::~Member() {
   loop_.CancelTimer(heartbeat_);
   absl::MutexLock lock(&core_.mutex);
   commits_->set = nullptr;
-  core_.groups.RemoveMember(options_.group, member_, core_.topics, core_.clock.Now());
+  membership_->Drop();
 }
 
 // What keeps time for the whole group, for a stuck member cannot.
@@ -41,7 +40,7 @@ void Member::Heartbeat() {
   heartbeat_ = loop_.CallAfter(options_.heartbeat_interval, [this] {
     {
       absl::MutexLock lock(&core_.mutex);
-      core_.groups.ExpireSilent(options_.group, core_.topics, core_.clock.Now());
+      core_.groups.Expire(options_.group);
     }
     Heartbeat();
   });
@@ -49,47 +48,32 @@ void Member::Heartbeat() {
 
 void Member::Start(std::vector<StartPosition> positions) {
   absl::MutexLock lock(&core_.mutex);
-  POSTRIDER_CHECK(state_ == State::kAssigned);
+  POSTRIDER_CHECK(membership_->reads());
   cursors_.Clear();
   for (const StartPosition& position : positions) {
-    POSTRIDER_CHECK(assigned_.count(position.tp) == 1);
+    POSTRIDER_CHECK(membership_->has(position.tp));
     cursors_.Add(position);
   }
 }
 
 void Member::Restart(const TopicPartition& tp, int64_t offset) {
   absl::MutexLock lock(&core_.mutex);
-  if (state_ != State::kAssigned || assigned_.count(tp) == 0) return;
+  if (!membership_->reads() || !membership_->has(tp)) return;
   cursors_.Add({tp, StartPosition::At::kOffset, offset});
 }
 
 void Member::Release() {
   absl::MutexLock lock(&core_.mutex);
-  POSTRIDER_CHECK(state_ == State::kRevoked);
-  assigned_.clear();
+  membership_->Release();
   cursors_.Clear();
-  state_ = State::kJoining;
-  Rejoin();
+  membership_->Rejoin();
   cursors_.Wake();
 }
 
 void Member::Leave(absl::AnyInvocable<void() &&> done) {
   absl::MutexLock lock(&core_.mutex);
-  POSTRIDER_CHECK(!leaving_);
-  leaving_ = true;
-  left_ = std::move(done);
+  membership_->Leave(std::move(done));
   cursors_.Wake();
-}
-
-// After a release: into the next generation, or out of the group when leaving.
-void Member::Rejoin() {
-  if (leaving_) return;  // Poll() goes on
-  if (GroupCoordinator::Member* member = core_.groups.FindMember(options_.group, member_)) {
-    core_.groups.Rejoin(options_.group, *member, core_.topics, core_.clock.Now());
-  } else {
-    member_ = core_.groups.AddMember(
-        options_, [this] { cursors_.Wake(); }, core_.topics, core_.clock.Now());
-  }
 }
 
 // A position is the group's at once, so that a successor that is given it meanwhile cannot be
@@ -101,11 +85,10 @@ void Member::Commit(std::vector<CommitEntry> entries, CommitDone done) {
   {
     absl::MutexLock lock(&core_.mutex);
     GroupCoordinator::Group& group = core_.groups.group(options_.group);
-    const bool fenced = core_.groups.FindMember(options_.group, member_) == nullptr ||
-                        generation_ != group.generation;
+    const bool fenced = membership_->fenced();
     for (CommitEntry& entry : entries) {
       absl::Status status;
-      if (fenced || assigned_.count(entry.tp) == 0) {
+      if (fenced || !membership_->has(entry.tp)) {
         status = absl::AbortedError("embedded log: the group has moved on");
       } else {
         status = CheckPosition(entry.position);
@@ -139,9 +122,8 @@ size_t Member::Poll(size_t records_max) {
   {
     absl::MutexLock lock(&core_.mutex);
     cursors_.BeginPoll();
-    const MonotonicTime now = core_.clock.Now();
-    if (auto* member = core_.groups.FindMember(options_.group, member_)) member->last_poll = now;
-    core_.groups.ExpireSilent(options_.group, core_.topics, now);
+    membership_->Polled();
+    core_.groups.Expire(options_.group);
   }
   size_t records = 0;
   while (true) {
@@ -181,63 +163,42 @@ Member::Event Member::NextEvent() {
     commits_->line.pop_front();
     return event;
   }
-  event = NextMembership();
-  if (event.kind == Event::Kind::kNone && state_ == State::kAssigned) {
-    event.kind = Event::Kind::kNews;
+  event.membership = membership_->Next();
+  switch (event.membership.kind) {
+    case GroupMembership::Event::Kind::kNone:
+      if (membership_->reads()) event.kind = Event::Kind::kNews;
+      return event;
+    case GroupMembership::Event::Kind::kRevoked:
+    case GroupMembership::Event::Kind::kLost:
+      cursors_.Clear();
+      break;
+    default:
+      break;
   }
+  event.kind = Event::Kind::kMembership;
   return event;
 }
 
-Member::Event Member::NextMembership() {
-  Event event;
-  GroupCoordinator::Member* member = core_.groups.FindMember(options_.group, member_);
-  const bool wanted_back = leaving_ || member == nullptr ||
-                           (core_.groups.group(options_.group).rebalancing && !member->joined);
-  if (state_ == State::kAssigned && wanted_back) {
-    cursors_.Clear();
-    if (assigned_.empty()) {
-      state_ = State::kJoining;
-      Rejoin();
-      return NextMembership();
-    }
-    state_ = State::kRevoked;
-    event.kind = member == nullptr ? Event::Kind::kLost : Event::Kind::kRevoked;
-    return event;
+void Member::TellMembership(GroupMembership::Event&& event) {
+  switch (event.kind) {
+    case GroupMembership::Event::Kind::kNone:
+      break;
+    case GroupMembership::Event::Kind::kAssigned:
+      handler_.OnAssigned(std::move(event.assignment));
+      break;
+    case GroupMembership::Event::Kind::kNothingMatches:
+      handler_.OnNothingMatches();
+      break;
+    case GroupMembership::Event::Kind::kRevoked:
+      handler_.OnRevoked();
+      break;
+    case GroupMembership::Event::Kind::kLost:
+      handler_.OnLost();
+      break;
+    case GroupMembership::Event::Kind::kLeft:
+      if (event.left != nullptr) std::move(event.left)();
+      break;
   }
-  if (state_ != State::kJoining) return event;
-  if (leaving_) {
-    core_.groups.RemoveMember(options_.group, member_, core_.topics, core_.clock.Now());
-    state_ = State::kLeft;
-    event.kind = Event::Kind::kLeft;
-    event.left = std::move(left_);
-    return event;
-  }
-  if (member == nullptr || (!member->joined && !member->has_assignment)) {
-    Rejoin();
-    member = core_.groups.FindMember(options_.group, member_);
-  }
-  if (member != nullptr && member->has_assignment) return TakeAssignment(*member);
-  return event;
-}
-
-Member::Event Member::TakeAssignment(GroupCoordinator::Member& member) {
-  Event event;
-  const GroupCoordinator::Group& group = core_.groups.group(options_.group);
-  member.has_assignment = false;
-  state_ = State::kAssigned;
-  generation_ = group.generation;
-  assigned_.clear();
-  event.kind = member.nothing_matches ? Event::Kind::kNothingMatches : Event::Kind::kAssigned;
-  for (const TopicPartition& tp : member.assignment) {
-    assigned_.insert(tp);
-    AssignedPartition partition;
-    partition.tp = tp;
-    const auto committed = group.committed.find(tp);
-    if (committed != group.committed.end()) partition.committed = committed->second;
-    event.assignment.partitions.push_back(std::move(partition));
-  }
-  event.assignment.group_has_commits = !group.committed.empty();
-  return event;
 }
 
 size_t Member::Tell(Event&& event, size_t records_max) {
@@ -250,20 +211,8 @@ size_t Member::Tell(Event&& event, size_t records_max) {
     case Event::Kind::kCommitted:
       std::move(event.committed)(std::move(event.statuses));
       break;
-    case Event::Kind::kAssigned:
-      handler_.OnAssigned(std::move(event.assignment));
-      break;
-    case Event::Kind::kNothingMatches:
-      handler_.OnNothingMatches();
-      break;
-    case Event::Kind::kRevoked:
-      handler_.OnRevoked();
-      break;
-    case Event::Kind::kLost:
-      handler_.OnLost();
-      break;
-    case Event::Kind::kLeft:
-      if (event.left != nullptr) std::move(event.left)();
+    case Event::Kind::kMembership:
+      TellMembership(std::move(event.membership));
       break;
     case Event::Kind::kNews:
       switch (event.news.kind) {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
-#include <set>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -14,6 +13,7 @@
 #include "core/embedded_log/internal/cursor_set.h"
 #include "core/embedded_log/internal/fetcher.h"
 #include "core/embedded_log/internal/writer.h"
+#include "core/stream/group_membership.h"
 #include "core/stream/log.h"
 
 namespace postrider::embedded_log_internal {
@@ -39,31 +39,20 @@ class Member final : public GroupConsumer {
   void Leave(absl::AnyInvocable<void() &&> done) override;
 
  private:
-  enum class State {
-    kJoining,   // nothing is assigned
-    kAssigned,  // OnAssigned() was called
-    kRevoked,   // OnRevoked() or OnLost() was called, Release() not yet
-    kLeft,
-  };
   struct Event {
     enum class Kind {
       kNone,
       kReachable,
       kCommitted,
-      kAssigned,
-      kNothingMatches,
-      kRevoked,
-      kLost,
-      kLeft,
+      kMembership,
       kNews,
     };
     Kind kind = Kind::kNone;
     bool reachable = true;
     CommitDone committed;
     std::vector<absl::Status> statuses;
-    Assignment assignment;
+    GroupMembership::Event membership;
     CursorSet::News news;
-    absl::AnyInvocable<void() &&> left;
   };
   // Commits in the order of their calls; the answers come in it too. Shared with the writer, whom
   // it may outlive.
@@ -79,9 +68,7 @@ class Member final : public GroupConsumer {
 
   void Heartbeat();
   Event NextEvent() ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
-  Event NextMembership() ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
-  Event TakeAssignment(GroupCoordinator::Member& member) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
-  void Rejoin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  void TellMembership(GroupMembership::Event&& event);
   size_t Tell(Event&& event, size_t records_max);
 
   Core& core_;
@@ -92,13 +79,8 @@ class Member final : public GroupConsumer {
   CursorSet cursors_;
   TimerId heartbeat_ = 0;
 
-  uint64_t member_ = 0;
-  int64_t generation_ = -1;
-  State state_ = State::kJoining;
+  std::unique_ptr<GroupMembership> membership_ ABSL_PT_GUARDED_BY(core_.mutex);
   bool told_reachable_ = true;
-  bool leaving_ = false;
-  absl::AnyInvocable<void() &&> left_;
-  std::set<TopicPartition> assigned_;
   const std::shared_ptr<Commits> commits_ = std::make_shared<Commits>();
 };
 

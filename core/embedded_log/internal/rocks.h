@@ -48,7 +48,7 @@ rocksdb::Options MakeOptions(const RocksSettings& settings);
 // The families' handles are of the database, which a WriteSet does not know: the changes are kept
 // by the numbers that families have in it.
 struct WriteSet::Impl {
-  struct Handle final : public ColumnFamilyHandle {
+  struct Handle final : public rocksdb::ColumnFamilyHandle {
     explicit Handle(uint32_t number) : id(number), name(number == kRuns ? kRunsName : "default") {}
     const std::string& GetName() const override { return name; }
     uint32_t GetID() const override { return id; }

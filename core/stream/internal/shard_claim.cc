@@ -78,9 +78,12 @@ void ShardImpl::OnAssigned(Assignment assignment) {
 }
 
 // Where partitions without a commit begin. One that this shard meets in a later generation than its
-// first is of a topic that was made meanwhile: nothing of it may be left out.
+// first, or after it was told that nothing matches, is of a topic that was made meanwhile: nothing
+// of it may be left out.
 StartPosition::At ShardImpl::FreshStart(bool group_has_commits) {
-  if (options_.start == StartPolicy::kLogStart || ever_ran_) return StartPosition::At::kLogStart;
+  if (options_.start == StartPolicy::kLogStart || ever_ran_ || nothing_matches_) {
+    return StartPosition::At::kLogStart;
+  }
   const int64_t now = Now().time_since_epoch().count();
   if (!group_has_commits) {
     if (siblings_ != nullptr) siblings_->fresh_group_at.store(now);
