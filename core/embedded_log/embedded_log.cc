@@ -4,7 +4,6 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,6 +18,7 @@
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/database.h"
 #include "core/embedded_log/internal/fetcher.h"
+#include "core/embedded_log/internal/loop_answers.h"
 #include "core/embedded_log/internal/member.h"
 #include "core/embedded_log/internal/partition_reader.h"
 #include "core/embedded_log/internal/positions.h"
@@ -33,6 +33,7 @@ using embedded_log_internal::Database;
 using embedded_log_internal::DatabaseOptions;
 using embedded_log_internal::EmbeddedReader;
 using embedded_log_internal::Fetcher;
+using embedded_log_internal::LoopAnswers;
 using embedded_log_internal::Member;
 using embedded_log_internal::PartitionPtr;
 using embedded_log_internal::Producer;
@@ -45,15 +46,40 @@ namespace {
 
 constexpr size_t kMemoryBytesMin = 8 << 20;
 constexpr int kCallsMax = 1'024;
-constexpr std::chrono::milliseconds kPostAgain{1};
 
 absl::Status NoPartition(const TopicPartition& tp) {
   return absl::NotFoundError(absl::StrCat("embedded log: no partition ", tp.ToString()));
 }
 
-// Runs it on the loop. A loop whose line is full is waited for: it is emptied each turn.
-void PostTo(EventLoop& loop, EventLoop::Callback callback) {
-  while (!loop.Post(std::move(callback))) std::this_thread::sleep_for(kPostAgain);
+// One call of Trim() or OffsetForTime(), counted until its answer has run on the loop that asked.
+template <typename Result>
+class PendingCall {
+ public:
+  using Done = absl::AnyInvocable<void(Result) &&>;
+
+  PendingCall(LoopAnswers::Place place, std::shared_ptr<std::atomic<int>> calls, Done done)
+      : place_(std::move(place)), calls_(std::move(calls)), done_(std::move(done)) {
+    one_too_many_ = calls_->fetch_add(1) >= kCallsMax;
+  }
+  bool one_too_many() const { return one_too_many_; }
+  // Threads: any.
+  void Answer(Result result) {
+    place_.Give(
+        [calls = std::move(calls_), done = std::move(done_), result = std::move(result)]() mutable {
+          calls->fetch_sub(1);
+          std::move(done)(std::move(result));
+        });
+  }
+
+ private:
+  LoopAnswers::Place place_;
+  std::shared_ptr<std::atomic<int>> calls_;
+  Done done_;
+  bool one_too_many_ = false;
+};
+
+absl::Status TooManyCalls() {
+  return absl::ResourceExhaustedError("embedded log: too many calls wait");
 }
 
 }  // namespace
@@ -113,7 +139,8 @@ struct EmbeddedLog::Impl {
   const size_t database_bytes;
   absl::Mutex admin_mutex;
   bool admin_busy ABSL_GUARDED_BY(admin_mutex) = false;
-  std::atomic<int> calls{0};  // of Trim() and OffsetForTime() that wait
+  LoopAnswers answers;
+  const std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);
   Writer writer;
   std::unique_ptr<Fetcher> fetcher;
   Upkeep upkeep;
@@ -229,33 +256,21 @@ void EmbeddedLog::Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset
     absl::MutexLock lock(&impl_->core.mutex);
     partition = impl_->core.FindPartition(tp);
   }
-  if (partition == nullptr || impl_->calls.fetch_add(1) >= kCallsMax) {
-    absl::Status status = NoPartition(tp);
-    if (partition != nullptr) {
-      impl_->calls.fetch_sub(1);
-      status = absl::ResourceExhaustedError("embedded log: too many calls wait");
-    }
-    impl_->fetcher->Call([&loop, status, done = std::move(done)]() mutable {
-      PostTo(loop, [status, done = std::move(done)]() mutable { std::move(done)(status); });
-    });
-    return;
-  }
-  impl_->writer.Submit(
-      {[impl = impl_.get(), partition, offset](WriteSet& set) {
-         return embedded_log_internal::PrepareTrim(impl->core, partition, offset, set);
-       },
-       [impl = impl_.get(), &loop, partition, offset,
-        done = std::move(done)](const absl::Status& status) mutable {
-         impl->calls.fetch_sub(1);
-         if (status.ok()) {
-           absl::MutexLock lock(&impl->core.mutex);
-           impl->core.SetBegin(*partition, offset);
-         }
-         // By the fetcher, which may wait for a loop; the writer must not.
-         impl->fetcher->Call([&loop, status, done = std::move(done)]() mutable {
-           PostTo(loop, [status, done = std::move(done)]() mutable { std::move(done)(status); });
-         });
-       }});
+  PendingCall<absl::Status> call(impl_->answers.Expect(loop), impl_->calls, std::move(done));
+  if (partition == nullptr) return call.Answer(NoPartition(tp));
+  if (call.one_too_many()) return call.Answer(TooManyCalls());
+  impl_->writer.Submit({[impl = impl_.get(), partition, offset](WriteSet& set) {
+                          return embedded_log_internal::PrepareTrim(impl->core, partition, offset,
+                                                                    set);
+                        },
+                        [impl = impl_.get(), partition, offset,
+                         call = std::move(call)](const absl::Status& status) mutable {
+                          if (status.ok()) {
+                            absl::MutexLock lock(&impl->core.mutex);
+                            impl->core.SetBegin(*partition, offset);
+                          }
+                          call.Answer(status);
+                        }});
 }
 
 void EmbeddedLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
@@ -265,18 +280,13 @@ void EmbeddedLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallT
     absl::MutexLock lock(&impl_->core.mutex);
     partition = impl_->core.FindPartition(tp);
   }
-  const bool full = impl_->calls.fetch_add(1) >= kCallsMax;
-  impl_->fetcher->Call(
-      [impl = impl_.get(), &loop, tp, partition, time, full, done = std::move(done)]() mutable {
-        impl->calls.fetch_sub(1);
-        absl::StatusOr<int64_t> offset = NoPartition(tp);
-        if (full) {
-          offset = absl::ResourceExhaustedError("embedded log: too many calls wait");
-        } else if (partition != nullptr) {
-          offset = impl->fetcher->OffsetForTime(partition, time);
-        }
-        PostTo(loop, [offset, done = std::move(done)]() mutable { std::move(done)(offset); });
-      });
+  PendingCall<absl::StatusOr<int64_t>> call(impl_->answers.Expect(loop), impl_->calls,
+                                            std::move(done));
+  if (partition == nullptr) return call.Answer(NoPartition(tp));
+  if (call.one_too_many()) return call.Answer(TooManyCalls());
+  impl_->fetcher->Call([impl = impl_.get(), partition, time, call = std::move(call)]() mutable {
+    call.Answer(impl->fetcher->OffsetForTime(partition, time));
+  });
 }
 
 absl::StatusOr<Log::GroupState> EmbeddedLog::DescribeGroup(
