@@ -29,6 +29,7 @@
 #include "absl/time/time.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/embedded_log/internal/acknowledged_mark.h"
 #include "core/embedded_log/internal/log_directory.h"
 #include "core/embedded_log/internal/rocks.h"
 #include "core/embedded_log/internal/run_finder.h"
@@ -63,7 +64,10 @@ RocksSettings SettingsOf(const DatabaseOptions& options) {
 class RocksDatabase final : public Database {
  public:
   RocksDatabase(const DatabaseOptions& options, std::unique_ptr<LogDirectory> directory)
-      : options_(options), directory_(std::move(directory)), settings_(SettingsOf(options)) {}
+      : options_(options),
+        directory_(std::move(directory)),
+        mark_(directory_->acknowledged()),
+        settings_(SettingsOf(options)) {}
   ~RocksDatabase() override {
     absl::MutexLock lock(&mutex_);
     FlushAtEnd();
@@ -77,7 +81,11 @@ class RocksDatabase final : public Database {
       return Repair(absl::DataLossError("embedded log: the database's file CURRENT is missing"));
     }
     absl::Status opened = OpenDb();
-    if (absl::IsDataLoss(opened)) opened = Repair(opened);
+    if (opened.ok()) {
+      CheckAcknowledged();
+    } else if (absl::IsDataLoss(opened)) {
+      opened = Repair(opened);
+    }
     return opened.ok() ? PutDamagedTablesAside() : opened;
   }
 
@@ -117,6 +125,7 @@ class RocksDatabase final : public Database {
   absl::Status OpenDb() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PutDamagedTablesAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Repair(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CheckAcknowledged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void FlushAtEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether some MB can be written and synced.
   absl::Status TryDisk() const;
@@ -144,6 +153,7 @@ class RocksDatabase final : public Database {
 
   const DatabaseOptions options_;
   const std::unique_ptr<LogDirectory> directory_;
+  AcknowledgedMark mark_;  // of who writes
   const RocksSettings settings_;
   const RunFinder::Tell tell_ = [this](const std::string& what) { Tell(what); };
   std::atomic<bool> canceled_{false};
@@ -221,7 +231,20 @@ absl::Status RocksDatabase::Repair(const absl::Status& why) {
       rocksdb::RepairDB(directory_->database(), options,
                         {{rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}});
   if (!repaired.ok()) return ToStatus("repair", repaired);
-  return OpenDb();
+  const absl::Status opened = OpenDb();
+  if (opened.ok()) mark_.Set(db_->GetLatestSequenceNumber());
+  return opened;
+}
+
+// What the database has less than what was acknowledged is lost. A repair may count anew, so it is
+// not asked after one, which has told of the damage.
+void RocksDatabase::CheckAcknowledged() {
+  const uint64_t there = db_->GetLatestSequenceNumber();
+  if (mark_.sequence() > there) {
+    Tell(absl::StrCat("the last ", mark_.sequence() - there,
+                      " changes that were acknowledged are not on the disk any more"));
+  }
+  mark_.Set(there);
 }
 
 absl::Status RocksDatabase::Write(WriteSet& set) {
@@ -235,6 +258,7 @@ absl::Status RocksDatabase::Write(WriteSet& set) {
     return absl::AbortedError("embedded log: flushes to the disk are behind the writes");
   }
   failed_ = !status.ok();
+  if (status.ok()) mark_.Set(db_->GetLatestSequenceNumber());
   return ToStatus("write", status);
 }
 
@@ -252,6 +276,7 @@ absl::Status RocksDatabase::Recover() {
   absl::MutexLock lock(&mutex_);
   CloseDb();
   const absl::Status opened = OpenDb();
+  if (opened.ok()) CheckAcknowledged();
   canceled_ = stopped_.load();
   return opened;
 }

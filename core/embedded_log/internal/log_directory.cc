@@ -27,8 +27,12 @@ constexpr char kFormatWord[] = "postrider-log ";
 constexpr size_t kFormatBytesMax = 64;
 
 absl::Status Unavailable(const std::string& path, int fault) {
-  return absl::UnavailableError(
-      absl::StrCat("embedded log: directory ", path, ": ", std::generic_category().message(fault)));
+  std::string text =
+      absl::StrCat("embedded log: directory ", path, ": ", std::generic_category().message(fault));
+  if (fault == EACCES || fault == EPERM || fault == EROFS) {
+    text += "; let the user that Postrider runs as write there, or name another directory";
+  }
+  return absl::UnavailableError(text);
 }
 
 // An open file, closed with it.

@@ -24,6 +24,8 @@ class LogDirectory {
 
   // Where the database goes.
   std::string database() const { return path_ + "/db"; }
+  // How far it was acknowledged.
+  std::string acknowledged() const { return path_ + "/acknowledged"; }
 
  private:
   LogDirectory(std::string path, int lock_fd) : path_(std::move(path)), lock_fd_(lock_fd) {}

@@ -1,5 +1,9 @@
 #include "core/embedded_log/embedded_log.h"
 
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
@@ -162,6 +166,56 @@ TEST_F(EmbeddedLogTest, LeavesADirectoryAloneThatHoldsSomethingElse) {
   EXPECT_EQ(foreign.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(foreign.message()), HasSubstr("thesis.txt"));
   EXPECT_FALSE(std::filesystem::exists(options_.directory + "/db"));
+}
+
+// Root may write anywhere: the rest of the test is nobody's.
+class Nobody {
+ public:
+  Nobody() { Become(65'534); }
+  ~Nobody() { Become(0); }
+  Nobody(const Nobody&) = delete;
+  Nobody& operator=(const Nobody&) = delete;
+
+ private:
+  void Become(uid_t user) const {
+    if (root_) {
+      EXPECT_EQ(::seteuid(user), 0);
+    }
+  }
+  const bool root_ = ::getuid() == 0;
+};
+
+TEST_F(EmbeddedLogTest, SaysWhatToChangeWhenItsDirectoryCannotBeWritten) {
+  namespace fs = std::filesystem;
+  Open();
+  Close();
+  fs::permissions(directory_.path(), fs::perms::all);
+  for (const char* part : {"/lock", "/FORMAT", "/db"}) {
+    fs::permissions(options_.directory + part, fs::perms::owner_read | fs::perms::group_read |
+                                                   fs::perms::others_read | fs::perms::owner_exec |
+                                                   fs::perms::others_exec);
+  }
+  fs::permissions(options_.directory, fs::perms::owner_read | fs::perms::owner_exec |
+                                          fs::perms::others_read | fs::perms::others_exec);
+  {
+    const Nobody nobody;
+    const absl::Status opened = TryOpen();
+    EXPECT_EQ(opened.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(opened.message()), HasSubstr(options_.directory));
+    EXPECT_THAT(std::string(opened.message()), HasSubstr("Permission denied; let the user"));
+  }
+  // The database alone: it is no damage, and nothing is put together anew.
+  fs::permissions(options_.directory, fs::perms::all);
+  fs::permissions(options_.directory + "/lock", fs::perms::all);
+  {
+    const Nobody nobody;
+    const absl::Status opened = TryOpen();
+    EXPECT_EQ(opened.code(), absl::StatusCode::kUnavailable) << opened;
+    EXPECT_THAT(std::string(opened.message()), HasSubstr("Permission denied"));
+    EXPECT_THAT(std::string(opened.message()), HasSubstr(options_.directory + "/db"));
+  }
+  fs::permissions(options_.directory + "/db", fs::perms::owner_all);
+  Open();
 }
 
 TEST_F(EmbeddedLogTest, SaysThatADirectoryCannotBeMade) {
