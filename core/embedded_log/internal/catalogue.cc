@@ -14,10 +14,6 @@
 namespace postrider::embedded_log_internal {
 namespace {
 
-// As Apache Kafka's.
-constexpr size_t kTopicNameBytesMax = 249;
-constexpr int32_t kPartitionsMax = 100'000;
-
 void TellDamaged(Core& core, absl::string_view what) {
   core.metrics.damage.Increment();
   POSTRIDER_LOG(kError, "the embedded log is damaged", {"what", what});

@@ -15,7 +15,6 @@ namespace postrider::embedded_log_internal {
 namespace {
 
 constexpr uint8_t kTopicVersion = 1;
-constexpr uint32_t kPartitionsMax = 1'000'000;
 
 std::string IdKey(char kind, PartitionId id) {
   std::string key(1, kind);
@@ -40,7 +39,7 @@ TopicPolicy PolicyOf(const std::vector<std::pair<std::string, std::string>>& set
         if (word == "delete") policy.deleted = true;
       }
     } else if (name == "min.cleanable.dirty.ratio") {
-      if (absl::SimpleAtod(value, &part)) policy.dirty_ratio = std::clamp(part, 0.0, 1.0);
+      if (absl::SimpleAtod(value, &part) && part >= 0) policy.dirty_ratio = std::min(part, 1.0);
     } else if (!absl::SimpleAtoi(value, &number)) {
       continue;
     } else if (name == "retention.ms") {
@@ -81,13 +80,17 @@ TopicPtr DecodeTopic(absl::string_view name, absl::string_view bytes) {
   topic->id = in.U32();
   const uint32_t partitions = in.U32();
   topic->created_ms = in.Zigzag();
-  topic->frozen = in.U8() != 0;
+  const uint8_t frozen = in.U8();
+  topic->frozen = frozen != 0;
   const uint64_t settings = in.Varint();
   for (uint64_t i = 0; i < settings && in.ok(); ++i) {
     std::string setting(in.String());
     topic->settings.emplace_back(std::move(setting), std::string(in.String()));
   }
-  if (!in.done() || partitions < 1 || partitions > kPartitionsMax) return nullptr;
+  if (!in.done() || in.padded() || frozen > 1 || name.empty() || name.size() > kTopicNameBytesMax ||
+      partitions < 1 || partitions > static_cast<uint32_t>(kPartitionsMax)) {
+    return nullptr;
+  }
   topic->policy = PolicyOf(topic->settings);
   for (uint32_t i = 0; i < partitions; ++i) {
     topic->partitions.push_back(std::make_shared<Partition>(

@@ -16,6 +16,10 @@ namespace postrider::embedded_log_internal {
 
 struct Cursor;
 
+// As Apache Kafka's.
+inline constexpr size_t kTopicNameBytesMax = 249;
+inline constexpr int32_t kPartitionsMax = 100'000;
+
 // What a topic's settings ask for, by the names and the defaults of Apache Kafka.
 struct TopicPolicy {
   bool compacted = false;

@@ -12,6 +12,11 @@ namespace {
 constexpr uint8_t kVersion = 1;
 // A record has a few; more is damage.
 constexpr uint64_t kHeadersMax = 10'000;
+// What no clock says, and what can be added without an overflow.
+constexpr int64_t kMillisMax = int64_t{1} << 53;
+constexpr int64_t kOffsetMax = int64_t{1} << 62;
+
+bool IsTime(int64_t ms) { return -kMillisMax < ms && ms < kMillisMax; }
 
 void PutVarint(std::string& out, uint64_t value) {
   char raw[10];
@@ -43,7 +48,10 @@ absl::optional<RunHeader> ReadRunHeader(absl::string_view bytes) {
   header.first_ms = static_cast<int64_t>(reader.U64());
   header.high_ms = static_cast<int64_t>(reader.U64());
   header.bytes_before = reader.U64();
-  if (!reader.ok() || version != kVersion || header.next <= 0) return absl::nullopt;
+  if (!reader.ok() || version != kVersion || header.next <= 0 || header.next > kOffsetMax ||
+      !IsTime(header.first_ms) || !IsTime(header.high_ms)) {
+    return absl::nullopt;
+  }
   return header;
 }
 
@@ -107,7 +115,7 @@ std::shared_ptr<Run> RunBuilder::Finish(int64_t next, int64_t high_ms, uint64_t 
 RunReader::RunReader(const Run& run) : base_(run.base), next_(run.next) {
   if (run.bytes.empty()) return;
   const absl::optional<RunHeader> header = ReadRunHeader(run.bytes);
-  if (!header.has_value() || header->next != run.next || run.next <= run.base) {
+  if (!header.has_value() || header->next != run.next || run.base < 0 || run.next <= run.base) {
     damaged_ = true;
     return;
   }
@@ -135,12 +143,12 @@ bool RunReader::Next(LogRecord* record) {
     const absl::string_view name = reader.String();
     headers_.push_back({name, reader.String()});
   }
-  record->offset = base_ + static_cast<int64_t>(delta & 0xff'ffff'ffff);
   if (!reader.ok() || count > kHeadersMax || delta >= static_cast<uint64_t>(next_ - base_) ||
-      record->offset <= last_) {
+      base_ + static_cast<int64_t>(delta) <= last_ || !IsTime(ms)) {
     damaged_ = true;
     return false;
   }
+  record->offset = base_ + static_cast<int64_t>(delta);
   last_ = record->offset;
   record->timestamp = WallTimeFromMillis(first_ms_ + ms);
   record->headers = headers_;

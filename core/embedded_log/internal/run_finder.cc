@@ -60,7 +60,7 @@ bool RunFinder::Take(RunPlace* run) const {
   run->base = base();
   run->bytes = stored().size();
   run->header = *header;
-  return header->next > run->base;
+  return run->base >= 0 && header->next > run->base;
 }
 
 bool RunFinder::FindFrom(int64_t from, int64_t until, RunPlace* run) {

@@ -14,11 +14,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 
 namespace postrider::embedded_log_internal {
 namespace {
 
-constexpr size_t kBlockBytes = 32'768;
 constexpr size_t kHeaderBytes = 7;
 // Types of what an entry is cut into, so that none crosses a block.
 constexpr uint8_t kFull = 1;
@@ -68,67 +68,62 @@ struct File {
   std::string name;
 };
 
-// What is known while a file is read.
-struct Scan {
-  bool any = false;   // an entry began
-  bool open = false;  // an entry has begun and not ended
-  bool bad = false;   // a place could not be read, and nothing has begun behind it
-  uint64_t bad_at = 0;
-  std::vector<uint64_t> damaged;
-
-  void Bad(uint64_t at) {
-    if (bad) return;
-    bad = true;
-    bad_at = at;
+WalScan ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::vector<char> block(kWalBlockBytes);
+  WalScanner scanner;
+  while (in) {
+    in.read(block.data(), static_cast<std::streamsize>(block.size()));
+    const auto got = static_cast<size_t>(in.gcount());
+    if (got == 0) break;
+    scanner.TakeBlock(absl::string_view(block.data(), got));
   }
-  void Begins() {
-    if (bad) damaged.push_back(bad_at);
-    bad = false;
-    any = true;
-  }
-};
+  return std::move(scanner).Finish();
+}
 
-void ReadBlock(const unsigned char* block, size_t size, uint64_t base, Scan& scan) {
+}  // namespace
+
+void WalScanner::TakeBlock(absl::string_view block) {
+  const auto* bytes = reinterpret_cast<const unsigned char*>(block.data());
   size_t at = 0;
-  while (size - at >= kHeaderBytes) {
-    const unsigned char* header = block + at;
+  while (block.size() - at >= kHeaderBytes) {
+    const unsigned char* header = bytes + at;
     const uint32_t stored =
         static_cast<uint32_t>(header[0]) | static_cast<uint32_t>(header[1]) << 8 |
         static_cast<uint32_t>(header[2]) << 16 | static_cast<uint32_t>(header[3]) << 24;
     const size_t length = static_cast<size_t>(header[4]) | static_cast<size_t>(header[5]) << 8;
     const uint8_t type = header[6];
-    if (type < kFull || type > kLast || at + kHeaderBytes + length > size ||
+    if (type < kFull || type > kLast || at + kHeaderBytes + length > block.size() ||
         Masked(Crc32c(header + 6, length + 1)) != stored) {
-      return scan.Bad(base + at);
+      Bad(base_ + at);
+      break;
     }
     if (type == kFull || type == kFirst) {
-      if (scan.open) scan.Bad(base + at);  // the end of the one before is missing
-      scan.Begins();
-      scan.open = type == kFirst;
+      if (open_) Bad(base_ + at);  // the end of the one before is missing
+      Begins();
+      open_ = type == kFirst;
     } else if (type == kLast) {
-      scan.open = false;
+      open_ = false;
     }
     at += kHeaderBytes + length;
   }
+  base_ += block.size();
 }
 
-Scan ReadFile(const std::string& path) {
-  Scan scan;
-  std::ifstream in(path, std::ios::binary);
-  std::vector<char> block(kBlockBytes);
-  uint64_t base = 0;
-  while (in) {
-    in.read(block.data(), static_cast<std::streamsize>(block.size()));
-    const auto got = static_cast<size_t>(in.gcount());
-    if (got == 0) break;
-    ReadBlock(reinterpret_cast<const unsigned char*>(block.data()), got, base, scan);
-    base += got;
-  }
-  if (scan.open) scan.Bad(base);
-  return scan;
+void WalScanner::Bad(uint64_t at) {
+  if (!scan_.torn.has_value()) scan_.torn = at;
 }
 
-}  // namespace
+void WalScanner::Begins() {
+  if (scan_.torn.has_value()) scan_.damaged.push_back(*scan_.torn);
+  scan_.torn.reset();
+  scan_.begins = true;
+}
+
+WalScan WalScanner::Finish() && {
+  if (open_) Bad(base_);
+  return std::move(scan_);
+}
 
 std::vector<WalDamage> CheckWals(const std::string& directory) {
   std::vector<File> files;
@@ -152,15 +147,15 @@ std::vector<WalDamage> CheckWals(const std::string& directory) {
   const File* torn = nullptr;
   uint64_t torn_at = 0;
   for (const File& file : files) {
-    const Scan scan = ReadFile(file.path);
-    if (scan.any && torn != nullptr) {
+    const WalScan scan = ReadFile(file.path);
+    if (scan.begins && torn != nullptr) {
       tell(*torn, torn_at);
       torn = nullptr;
     }
     for (const uint64_t at : scan.damaged) tell(file, at);
-    if (scan.bad) {
+    if (scan.torn.has_value()) {
       torn = &file;
-      torn_at = scan.bad_at;
+      torn_at = *scan.torn;
     }
   }
   return found;
