@@ -52,6 +52,9 @@ struct EmbeddedLogOptions {
 // told that the log is not reachable, reads go on, and the same write is tried again until it goes
 // through. Producers' queues fill meanwhile. So nothing acknowledged is lost.
 //
+// Records are stamped with the wall clock, and age by what passes while the log is open: a clock
+// that is set meanwhile ages none of them.
+//
 // Damage on the disk is told of in the process's log and a metric; what can be read is served, and
 // what cannot is passed over as if it had been compacted away.
 //

@@ -1,5 +1,6 @@
 #include "core/embedded_log/internal/member.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -12,6 +13,11 @@
 #include "core/embedded_log/internal/positions.h"
 
 namespace postrider::embedded_log_internal {
+namespace {
+
+constexpr int kLooksPerBound = 10;
+
+}  // namespace
 
 Member::Member(Core& core, Writer& writer, Fetcher& fetcher, EventLoop& loop,
                const GroupOptions& options, GroupHandler& handler)
@@ -35,9 +41,12 @@ Member::~Member() {
   membership_->Drop();
 }
 
-// What keeps time for the whole group, for a stuck member cannot.
+// What keeps time for the whole group, for a stuck member cannot. Nobody listens for heartbeats
+// here: some within the bound that is looked at are enough.
 void Member::Heartbeat() {
-  heartbeat_ = loop_.CallAfter(options_.heartbeat_interval, [this] {
+  const auto interval =
+      std::max(options_.heartbeat_interval, options_.poll_interval_max / kLooksPerBound);
+  heartbeat_ = loop_.CallAfter(interval, [this] {
     {
       absl::MutexLock lock(&core_.mutex);
       core_.groups.Expire(options_.group);

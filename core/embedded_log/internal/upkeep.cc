@@ -20,6 +20,8 @@ namespace {
 constexpr uint64_t kGiveBackBytes = 32 << 20;
 // Below it nothing is compacted.
 constexpr uint64_t kCompactBytesMin = 1 << 20;
+// A wall clock that is further off what has passed was set, not only corrected.
+constexpr std::chrono::minutes kClockOffMax{10};
 
 struct Extent {
   int64_t begin = 0;
@@ -37,7 +39,11 @@ Extent ExtentOf(Core& core, const Partition& partition) {
 }  // namespace
 
 Upkeep::Upkeep(Core& core, Writer& writer, const Options& options)
-    : core_(core), writer_(writer), options_(options) {}
+    : core_(core),
+      writer_(writer),
+      options_(options),
+      began_wall_(core.clock.Wall()),
+      began_(core.clock.Now()) {}
 
 Upkeep::~Upkeep() { Stop(); }
 
@@ -88,6 +94,25 @@ void Upkeep::Round(Urgency urgency) {
   core_.metrics.memory_bytes.Set(static_cast<double>(core_.database->memory_bytes()));
 }
 
+int64_t Upkeep::NowMillis() {
+  const WallTime wall = core_.clock.Wall();
+  const auto now = std::chrono::time_point_cast<std::chrono::milliseconds>(
+      began_wall_ + (core_.clock.Now() - began_));
+  const auto off = wall - now;
+  if (off > kClockOffMax || off < -kClockOffMax) {
+    if (!told_of_clock_) {
+      POSTRIDER_LOG(kWarn,
+                    "the wall clock was set: the embedded log's records age by the time that has "
+                    "passed since the start; restart to go by the clock again",
+                    {"seconds", std::chrono::duration_cast<std::chrono::seconds>(off).count()});
+    }
+    told_of_clock_ = true;
+  } else {
+    told_of_clock_ = false;
+  }
+  return MillisSinceEpoch(now);
+}
+
 absl::Status Upkeep::Change(absl::AnyInvocable<absl::Status(WriteSet&)> prepare) {
   auto status = std::make_shared<absl::Status>();
   auto done = std::make_shared<absl::Notification>();
@@ -105,12 +130,15 @@ void Upkeep::Age(const PartitionPtr& partition, const TopicPolicy& policy) {
   if (extent.gone || extent.begin == extent.end) return;
   int64_t to = extent.begin;
   const auto look = [&](absl::FunctionRef<bool(const RunPlace&)> stays) {
+    // Mostly the first one stays, and no other is looked at.
+    const auto first = core_.database->RunAt(partition->id, extent.begin, extent.end);
+    if (!first.ok() || !first->has_value() || stays(**first)) return;
     const auto place =
         core_.database->FirstRunWhere(partition->id, extent.begin, extent.end, stays);
     if (place.ok()) to = std::max(to, place->has_value() ? (*place)->base : extent.end);
   };
   if (policy.retention_ms >= 0) {
-    const int64_t cutoff = MillisSinceEpoch(core_.clock.Wall()) - policy.retention_ms;
+    const int64_t cutoff = NowMillis() - policy.retention_ms;
     look([cutoff](const RunPlace& run) { return run.header.high_ms >= cutoff; });
   }
   if (policy.retention_bytes >= 0) {
@@ -134,7 +162,7 @@ void Upkeep::Age(const PartitionPtr& partition, const TopicPolicy& policy) {
 void Upkeep::Compact(const PartitionPtr& partition, const TopicPolicy& policy, Urgency urgency) {
   const Extent extent = ExtentOf(core_, *partition);
   if (extent.gone || extent.begin == extent.end) return;
-  const int64_t now_ms = MillisSinceEpoch(core_.clock.Wall());
+  const int64_t now_ms = NowMillis();
   KeyCompaction compaction(*core_.database, partition->id);
   compaction.begin = extent.begin;
   compaction.end = extent.end;

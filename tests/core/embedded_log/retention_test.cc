@@ -32,6 +32,40 @@ TEST_F(EmbeddedLogTest, KeepsRecordsUntilTheirTimeIsOver) {
   EXPECT_EQ(ReadAll({"a", 0}).records.size(), 1u);
 }
 
+TEST_F(EmbeddedLogTest, AgesNothingByAClockThatIsSetAhead) {
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "3600000"}});
+  AppendMany({"a", 0}, 10, 10);
+  clock_.SetWall(clock_.Wall() + hours(24 * 365));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 0);
+  clock_.Advance(hours(1) + milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 10) << "an hour has passed";
+}
+
+TEST_F(EmbeddedLogTest, GoesOnAgingWhenTheClockIsSetBack) {
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "3600000"}});
+  AppendMany({"a", 0}, 10, 10);
+  clock_.SetWall(clock_.Wall() - hours(24));
+  AppendMany({"a", 0}, 10, 10, 10);
+  clock_.Advance(hours(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 0);
+  clock_.Advance(milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 20);
+  // A clock that is still behind at the next start ages nothing too early.
+  AppendMany({"a", 0}, 10, 10, 20);
+  Reopen();
+  clock_.SetWall(clock_.Wall() - hours(48));
+  Reopen();
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 20);
+  EXPECT_EQ(ReadAll({"a", 0}).records.size(), 10u);
+}
+
 TEST_F(EmbeddedLogTest, KeepsForeverWithoutALimit) {
   Open();
   MakeTopic("a", 1, {{"retention.ms", "-1"}, {"retention.bytes", "-1"}});
