@@ -1,6 +1,7 @@
 #include "api/publisher.h"
 
 #include <deque>
+#include <map>
 #include <thread>
 #include <utility>
 
@@ -19,6 +20,9 @@ namespace {
 constexpr size_t kTopicNameMax = 249;
 constexpr size_t kTypesKnownMax = 10'000;
 constexpr std::chrono::seconds kAskTimeout{5};
+// An append that takes so long has the log asked whether it can be written at all.
+constexpr std::chrono::milliseconds kAppendSlow{250};
+constexpr std::chrono::seconds kPingTimeout{3};
 
 using TopicDone = absl::AnyInvocable<void(absl::StatusOr<int32_t>) &&>;
 using TypesDone = absl::AnyInvocable<void(absl::StatusOr<std::vector<std::string>>) &&>;
@@ -76,8 +80,17 @@ struct Publisher::Impl {
     MonotonicTime until;
   };
 
+  // An append that waits for its answer; null: it has it.
+  struct Pending {
+    std::shared_ptr<LogProducer::AppendDone> done;
+    MonotonicTime since;
+  };
+
   void Ask();
+  void Ping();
   void Answer(const std::string& topic, absl::StatusOr<int32_t> count);
+  void Watch();
+  void LogAnswered(const absl::Status& status);
 
   EventLoop& loop;
   Log& log;
@@ -88,27 +101,76 @@ struct Publisher::Impl {
   absl::flat_hash_map<std::string, MonotonicTime> types;
   absl::flat_hash_map<std::string, KnownTopic> topics;
   absl::flat_hash_map<std::string, std::vector<TopicDone>> waiting;
+  std::map<uint64_t, Pending> appends;  // in their order
+  uint64_t next_append = 0;
+  absl::Status refusing;  // why the log takes nothing now
+  TimerId watch = 0;      // 0: nobody waits
 
   // Answers that are posted when this is false find nobody.
   const std::shared_ptr<bool> alive = std::make_shared<bool>(true);
   absl::Mutex mutex;
   std::deque<std::string> questions ABSL_GUARDED_BY(mutex);
+  bool ping ABSL_GUARDED_BY(mutex) = false;  // wanted
   bool closed ABSL_GUARDED_BY(mutex) = false;
   std::thread asker;
 };
 
+// Asks the log again and again, while appends take long or it takes none.
+void Publisher::Impl::Watch() {
+  if (watch != 0 || (appends.empty() && refusing.ok())) return;
+  watch = loop.CallAfter(kAppendSlow, [this] {
+    watch = 0;
+    const bool slow =
+        !appends.empty() && loop.clock().Now() - appends.begin()->second.since >= kAppendSlow;
+    if (slow || !refusing.ok()) {
+      absl::MutexLock lock(&mutex);
+      ping = true;
+    }
+    Watch();
+  });
+}
+
+void Publisher::Impl::Ping() {
+  EventLoop::Callback answer = [this, alive = alive, status = log.Ping(kPingTimeout)] {
+    if (*alive) LogAnswered(status);
+  };
+  // The loop is full: it is asked again.
+  if (!loop.Post(std::move(answer))) answer = nullptr;
+}
+
+// Those who wait are not kept until their deadline for a log that cannot be written. What they
+// appended may be written yet.
+void Publisher::Impl::LogAnswered(const absl::Status& status) {
+  refusing = status.ok() ? absl::OkStatus() : absl::UnavailableError(status.message());
+  if (refusing.ok()) return;
+  std::map<uint64_t, Pending> refused;
+  refused.swap(appends);
+  for (auto& [number, pending] : refused) {
+    std::move (*std::exchange(pending.done, nullptr))(refusing);
+  }
+}
+
 void Publisher::Impl::Ask() {
   for (;;) {
     std::string topic;
+    bool wanted = false;  // a ping
     {
       absl::MutexLock lock(&mutex);
       mutex.Await(absl::Condition(
-          +[](Impl* impl)
-               ABSL_NO_THREAD_SAFETY_ANALYSIS { return impl->closed || !impl->questions.empty(); },
+          +[](Impl* impl) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+            return impl->closed || impl->ping || !impl->questions.empty();
+          },
           this));
       if (closed) return;
-      topic = std::move(questions.front());
-      questions.pop_front();
+      wanted = std::exchange(ping, false);
+      if (!wanted) {
+        topic = std::move(questions.front());
+        questions.pop_front();
+      }
+    }
+    if (wanted) {
+      Ping();
+      continue;
     }
     absl::StatusOr<int32_t> count = AskPartitions(log, options, topic);
     EventLoop::Callback answer = [this, alive = alive, topic, count = std::move(count)]() mutable {
@@ -144,6 +206,7 @@ void Publisher::Close() {
     impl_->closed = true;
   }
   impl_->asker.join();
+  impl_->loop.CancelTimer(impl_->watch);
   impl_->producer.reset();
   absl::flat_hash_map<std::string, std::vector<TopicDone>> waiting;
   waiting.swap(impl_->waiting);
@@ -197,6 +260,7 @@ void Publisher::FindPartitions(const std::string& topic, TopicDone done) {
     return std::move(done)(known->second.partitions);
   }
   if (!*impl_->alive) return std::move(done)(absl::UnavailableError("api: closed"));
+  if (!impl_->refusing.ok()) return std::move(done)(impl_->refusing);
   if (impl_->waiting.size() >= kTopicsAskedMax && !impl_->waiting.contains(topic)) {
     return std::move(done)(absl::ResourceExhaustedError("api: too many topics are asked for"));
   }
@@ -208,23 +272,31 @@ void Publisher::FindPartitions(const std::string& topic, TopicDone done) {
 
 absl::Status Publisher::Append(AppendRecord record, LogProducer::AppendDone done) {
   if (!*impl_->alive) return absl::UnavailableError("api: closed");
+  if (!impl_->refusing.ok()) return impl_->refusing;
   if (!impl_->producer) {
     absl::StatusOr<std::unique_ptr<LogProducer>> opened =
         impl_->log.OpenProducer(impl_->loop, impl_->options.producer);
     if (!opened.ok()) return absl::UnavailableError(opened.status().message());
     impl_->producer = *std::move(opened);
   }
+  const uint64_t number = impl_->next_append++;
+  auto kept = std::make_shared<LogProducer::AppendDone>(std::move(done));
   const std::string topic = record.topic;
-  LogProducer::AppendDone forget = [impl = impl_.get(), alive = impl_->alive, topic,
-                                    done =
-                                        std::move(done)](absl::StatusOr<int64_t> offset) mutable {
-    // The topic may have been made anew with other partitions.
-    if (!offset.ok() && *alive) impl->topics.erase(topic);
-    std::move(done)(std::move(offset));
+  LogProducer::AppendDone answer = [impl = impl_.get(), alive = impl_->alive, topic, number,
+                                    kept](absl::StatusOr<int64_t> offset) {
+    if (*alive) {
+      // The topic may have been made anew with other partitions.
+      if (!offset.ok()) impl->topics.erase(topic);
+      // It was answered when the log took nothing.
+      if (impl->appends.erase(number) == 0) return;
+    }
+    if (*kept != nullptr) std::move (*kept)(std::move(offset));
   };
-  if (!impl_->producer->Append(std::move(record), std::move(forget))) {
+  if (!impl_->producer->Append(std::move(record), std::move(answer))) {
     return absl::ResourceExhaustedError("api: the producer's queue is full");
   }
+  impl_->appends.emplace(number, Impl::Pending{std::move(kept), impl_->loop.clock().Now()});
+  impl_->Watch();
   return absl::OkStatus();
 }
 

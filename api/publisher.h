@@ -31,7 +31,10 @@ struct PublishOptions {
 // The way of REST's events into the log: which event types are registered, which topic has how many
 // partitions, and appending.
 //
-// Threads: the loop's. One thread of its own asks the log about topics, for those calls block.
+// An append that takes long has the log asked whether it can be written; until it says yes again,
+// what waits and what comes is refused at once.
+//
+// Threads: the loop's. One thread of its own asks the log, for those calls block.
 // Bounds:  the producer's queue; kTopicsAskedMax questions about topics.
 class Publisher {
  public:
@@ -60,7 +63,9 @@ class Publisher {
   // kNotFound: missing. Other errors: the log does not answer. `done` may run from inside the call.
   void FindPartitions(const std::string& topic,
                       absl::AnyInvocable<void(absl::StatusOr<int32_t>) &&> done);
-  // As LogProducer::Append, but kUnavailable and kResourceExhausted at once are a Status.
+  // As LogProducer::Append, but kUnavailable (closed, or the log takes nothing now) and
+  // kResourceExhausted at once are a Status. `done` gets kUnavailable for what the log may write
+  // yet, when it takes nothing for the time being.
   absl::Status Append(AppendRecord record, LogProducer::AppendDone done);
 
  private:

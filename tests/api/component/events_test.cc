@@ -173,6 +173,34 @@ TEST_F(EventsTest, Answers503WhenTheLogDoesNotAcknowledge) {
   EXPECT_EQ(Publish(good).status, 202);
 }
 
+TEST_F(EventsTest, Answers503AtOnceWhileTheLogCannotBeWritten) {
+  const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
+  ASSERT_EQ(Publish(good).status, 202);
+  PublishOptions publish;
+  publish.answer_within = std::chrono::minutes(10);
+  ASSERT_OK_AND_ASSIGN(const auto role,
+                       suite()->StartRole(suite()->database->options().api_url, publish));
+  tests::HttpClient client(role->port());
+  ASSERT_EQ(CallOn(client, "POST", "/v1/events", publisher_, good).status, 202);
+  log().SetReachable(false);
+  // The first waits until the log is asked, the second is refused by what it said.
+  for (int i = 0; i < 2; ++i) {
+    const tests::HttpReply reply =
+        client.Send("POST", "/v1/events",
+                    {{"authorization", absl::StrCat("Bearer ", publisher_)},
+                     {"content-type", "application/json"}},
+                    good);
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_EQ(reply.Header("retry-after"), "1");
+  }
+  log().SetReachable(true);
+  int status = 503;
+  for (int i = 0; i < 100'000 && status != 202; ++i) {
+    status = CallOn(client, "POST", "/v1/events", publisher_, good).status;
+  }
+  EXPECT_EQ(status, 202) << "it goes on by itself";
+}
+
 class OutageTest : public ApiFixture {};
 
 TEST_F(OutageTest, Answers503WithRetryAfterWhilePostgresIsAway) {
