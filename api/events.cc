@@ -248,7 +248,7 @@ void Publishing::FindTopics() {
               if (self->partitions.contains(event.topic)) continue;
               faults.push_back({event.pointer + "/type",
                                 absl::StrCat("has no topic: create ", event.topic,
-                                             " in Kafka, or switch api.create_topics on")});
+                                             " in the log, or switch api.create_topics on")});
             }
             return self->Fail(faults);
           }

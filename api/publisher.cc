@@ -223,7 +223,7 @@ absl::StatusOr<std::string> Publisher::TopicOf(absl::string_view type) const {
     return absl::InvalidArgumentError("names a topic of Postrider's own");
   }
   if (topic.size() > kTopicNameMax || topic == "." || topic == "..") {
-    return absl::InvalidArgumentError("makes no name that a Kafka topic can have");
+    return absl::InvalidArgumentError("makes no name that a topic can have");
   }
   return topic;
 }
