@@ -9,11 +9,12 @@ import sys
 import tempfile
 import unittest
 
-from harness import ROOT, needed
+from harness import LOG, ROOT, needed
 
 SEED = 4
 KILLS = 3
-FAULTS = "kill_worker,kill_matcher,kill_all,network_cut,disk_full"
+FAULTS = {"kafka": "kill_worker,kill_matcher,kill_all,network_cut,disk_full",
+          "embedded": "kill_all,restart,disk_full"}
 RATE = 60
 
 
@@ -23,9 +24,9 @@ class ChaosTest(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory:
             figures = os.path.join(directory, "chaos.json")
             done = subprocess.run(
-                [sys.executable, "-B", str(ROOT / "loadtest" / "run"), "chaos", "--kills",
-                 str(KILLS), "--seed", str(SEED), "--faults", FAULTS, "--rate", str(RATE),
-                 "--build", str(build), "--json", figures],
+                [sys.executable, "-B", str(ROOT / "loadtest" / "run"), "chaos", "--log", LOG,
+                 "--kills", str(KILLS), "--seed", str(SEED), "--faults", FAULTS[LOG], "--rate",
+                 str(RATE), "--build", str(build), "--json", figures],
                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
             print(done.stdout, flush=True)
             self.assertEqual(done.returncode, 0)
