@@ -194,6 +194,8 @@ absl::Status RocksDatabase::OpenDb() {
 // A table whose index cannot be read would make all that lies in its range unreadable, in other
 // tables too.
 absl::Status RocksDatabase::PutDamagedTablesAside() {
+  // A start may compact at once: what is compacted away meanwhile must not be missed.
+  RETURN_IF_ERROR(ToStatus("keep the tables", db_->DisableFileDeletions()));
   std::vector<rocksdb::LiveFileMetaData> files;
   db_->GetLiveFilesMetaData(&files);
   std::vector<std::string> damaged;
@@ -208,7 +210,7 @@ absl::Status RocksDatabase::PutDamagedTablesAside() {
     }
     damaged.push_back(file.name);
   }
-  if (damaged.empty()) return absl::OkStatus();
+  if (damaged.empty()) return ToStatus("let tables go", db_->EnableFileDeletions());
   CloseDb();
   const std::string aside = directory_->database() + "/damaged";
   std::error_code error;

@@ -1,13 +1,22 @@
+#include <atomic>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "core/base/random.h"
 #include "gtest/gtest.h"
+#include "rocksdb/env.h"
+#include "rocksdb/file_system.h"
 #include "tests/core/embedded_log/log_fixture.h"
 
 namespace postrider::tests {
@@ -115,6 +124,60 @@ class DamageTest : public EmbeddedLogTest {
   int lossy_ = 0;
   Random random_{17};
 };
+
+// Whoever looks at a table from the thread that made this waits a little, if armed, for the
+// database to delete a table meanwhile.
+class PatientFileSystem final : public rocksdb::FileSystemWrapper {
+ public:
+  PatientFileSystem() : FileSystemWrapper(rocksdb::FileSystem::Default()) {}
+  const char* Name() const override { return "PostriderPatientFileSystem"; }
+  void Arm() { armed_ = true; }
+
+  rocksdb::IOStatus GetFileSize(const std::string& name, const rocksdb::IOOptions& options,
+                                uint64_t* size, rocksdb::IODebugContext* dbg) override {
+    if (armed_ && std::this_thread::get_id() == thread_ && absl::EndsWith(name, ".sst")) {
+      absl::MutexLock lock(&mutex_);
+      mutex_.AwaitWithTimeout(absl::Condition(&deleted_), absl::Milliseconds(200));
+    }
+    return FileSystemWrapper::GetFileSize(name, options, size, dbg);
+  }
+  rocksdb::IOStatus DeleteFile(const std::string& name, const rocksdb::IOOptions& options,
+                               rocksdb::IODebugContext* dbg) override {
+    const rocksdb::IOStatus status = FileSystemWrapper::DeleteFile(name, options, dbg);
+    absl::MutexLock lock(&mutex_);
+    deleted_ = deleted_ || (armed_ && absl::EndsWith(name, ".sst"));
+    return status;
+  }
+
+ private:
+  const std::thread::id thread_ = std::this_thread::get_id();
+  std::atomic<bool> armed_{false};
+  absl::Mutex mutex_;
+  bool deleted_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// From the fourth table on a start compacts at once, and what was compacted goes.
+TEST_F(EmbeddedLogTest, TakesATableThatIsCompactedAwayWhileItStartsForNoDamage) {
+  const auto files = std::make_shared<PatientFileSystem>();
+  const std::unique_ptr<rocksdb::Env> env = rocksdb::NewCompositeEnv(files);
+  options_.env = env.get();
+  for (int table = 0; table < 4; ++table) {
+    Open();
+    const TopicPartition tp{absl::StrCat("topic-", table), 0};
+    MakeTopic(tp.topic, 1);
+    ASSERT_TRUE(Append(Record(tp, "k", "v")).ok());
+    if (table < 3) Close();
+  }
+  // The fourth is made of the write-ahead log of a process that was killed.
+  const std::string killed = directory_.path() + "/killed";
+  fs::copy(options_.directory, killed, fs::copy_options::recursive);
+  Close();
+  options_.directory = killed;
+  files->Arm();
+  Open();
+  EXPECT_EQ(Metric("postrider_embedded_log_damage_total"), 0);
+  Close();
+}
 
 TEST_F(DamageTest, ServesTheRestOfADamagedTable) {
   const std::vector<std::string> tables = FilesLike(".sst");
