@@ -39,6 +39,7 @@ void AddAllRoutes(const ApiParts& parts, Router* router) {
   AddEndpointReportRoutes(parts, router);
   AddSubscriptionRoutes(parts, router);
   AddDeadLetterRoutes(parts, router);
+  AddErasureRoutes(parts, router);
   AddEventRoutes(parts, router);
   AddOpenApiRoute(router);
 }

@@ -118,6 +118,7 @@ void Delete(CallPtr call) {
             return call->Answer(PreconditionFailed());
           }
           subscriptions::DeleteCustomer(call->tx(), *id,
+                                        NewId<subscriptions::ErasureId>(call->api.clock),
                                         call->ThenPlain([call] { call->Commit(NoContent()); }));
         }));
   });
@@ -165,7 +166,8 @@ void AddCustomerRoutes(const ApiParts& parts, Router* router) {
                .scope = RequiredScope::kOperator,
                .handler = Handle(parts, Delete),
                .operation_id = "deleteCustomer",
-               .summary = "Delete a customer with its grants, keys, endpoints and subscriptions",
+               .summary = "Delete a customer with its grants, keys, endpoints and subscriptions; "
+                          "what is stored of it is erased",
                .success_status = 204});
 }
 

@@ -187,8 +187,16 @@ void Patch(CallPtr call) {
 }
 
 void Delete(CallPtr call) {
-  WithEndpoint(call, RowLock::kForUpdate, [call](Endpoint endpoint) {
-    subscriptions::DeleteEndpoint(call->tx(), endpoint.customer, endpoint.id,
+  auto backlog = subscriptions::BacklogOnDelete::kDiscard;
+  if (const std::string* wish = call->request.Query("backlog")) {
+    if (*wish == "dead_letter") {
+      backlog = subscriptions::BacklogOnDelete::kDeadLetter;
+    } else if (*wish != "discard") {
+      return call->Answer(ProblemFromParameters({{"backlog", "is one of discard, dead_letter"}}));
+    }
+  }
+  WithEndpoint(call, RowLock::kForUpdate, [call, backlog](Endpoint endpoint) {
+    subscriptions::DeleteEndpoint(call->tx(), endpoint.customer, endpoint.id, backlog,
                                   call->ThenPlain([call] { call->Commit(NoContent()); }));
   });
 }
@@ -262,13 +270,17 @@ void AddEndpointRoutes(const ApiParts& parts, Router* router) {
                .body_bytes_max = kBodyBytesMax,
                .request_schema = "EndpointPatch",
                .response_schema = "Endpoint"});
-  router->Add({.method = HttpMethod::kDelete,
-               .path = "/v1/endpoints/{endpoint}",
-               .scope = RequiredScope::kCustomer,
-               .handler = Handle(parts, Delete),
-               .operation_id = "deleteEndpoint",
-               .summary = "Delete an endpoint with its subscriptions",
-               .success_status = 204});
+  router->Add(
+      {.method = HttpMethod::kDelete,
+       .path = "/v1/endpoints/{endpoint}",
+       .scope = RequiredScope::kCustomer,
+       .handler = Handle(parts, Delete),
+       .operation_id = "deleteEndpoint",
+       .summary = "Delete an endpoint with its subscriptions",
+       .success_status = 204,
+       .query = {{.name = "backlog",
+                  .description = "What becomes of messages that wait: discard (default), or "
+                                 "dead_letter to have them as dead letters"}}});
   router->Add(
       {.method = HttpMethod::kPost,
        .path = "/v1/endpoints/{endpoint}/rotate-secret",

@@ -334,6 +334,7 @@ void EndpointFunction::OnTimer(TaskContext& ctx, absl::string_view key, uint32_t
   if (tag == kInheritedTimer) return EndInherited();
   if (tag == kRebuildTimer) return Rebuild();
   if (tag == kBoundsTimer) return KeepBounds();
+  if (tag == kEraseTimer) return EraseSome();
   if (tag == kOrphanTimer) return RemoveOrphans();
   if (tag == kSecretsTimer) return LookAtSecrets();
   EndpointState* state = endpoints_.Get(key);
@@ -438,6 +439,7 @@ void EndpointFunction::OnSnapshot() {
   const uint64_t contents = snapshot == nullptr ? 0 : snapshot->contents_version();
   const bool changed = std::exchange(contents_read_, contents) != contents;
   if (ctx_ == nullptr) return;
+  LookAtErasures();
   if (changed) {
     endpoints_.ForEach([this](absl::string_view, EndpointState& state) {
       ReadSettings(state);

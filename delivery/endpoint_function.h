@@ -41,6 +41,7 @@
 #include "dlq/reports/report_record.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/registry/endpoint.h"
+#include "subscriptions/registry/erasure.h"
 
 namespace postrider::delivery {
 
@@ -68,8 +69,8 @@ struct MovedFlight;
 // Its code stands in endpoint_function.cc (life, records, gathering) and, by subject, in
 // endpoint_sending.cc, endpoint_way_out.cc, endpoint_ordering.cc, endpoint_gate.cc,
 // endpoint_settling.cc, endpoint_splitting.cc, endpoint_parking.cc, endpoint_bounds.cc,
-// endpoint_orphans.cc, endpoint_parts.cc, endpoint_moving.cc, endpoint_observed.cc,
-// endpoint_telling.cc and endpoint_handover.cc.
+// endpoint_erasing.cc, endpoint_orphans.cc, endpoint_parts.cc, endpoint_moving.cc,
+// endpoint_observed.cc, endpoint_telling.cc and endpoint_handover.cc.
 //
 // Threads: the shard's. Bounds: those of the shard's pending records; per endpoint, the content of
 // a batch and what is in flight beside; what is read back from the backlog and the members of
@@ -219,6 +220,11 @@ class EndpointFunction final : public KeyedProcessFunction,
   size_t GiveUpOldest(EndpointState& state, const Oldest& oldest, dlq::DeadReason reason,
                       size_t count_max, uint64_t bytes, uint64_t* freed);
   bool Collapse(EndpointState& state);
+
+  // endpoint_erasing.cc
+  void LookAtErasures();
+  void EraseSome();
+  bool EraseFrom(EndpointState& state);
 
   // endpoint_way_out.cc
   bool AwaitsWayOut(EndpointState& state);
@@ -396,6 +402,11 @@ class EndpointFunction final : public KeyedProcessFunction,
   // Endpoints whose backlog is beyond its bounds, each once.
   absl::flat_hash_set<std::string> beyond_;
   std::deque<std::string> beyond_line_;
+  // What is to be forgotten as it was looked through last; the endpoints whose backlogs are to be,
+  // and where to go on in the first one's.
+  std::shared_ptr<const subscriptions::Erasures> erasures_;
+  std::deque<std::string> erase_line_;
+  uint64_t erase_from_ = 0;
   absl::flat_hash_set<std::string> arriving_;  // have a batch that is not there as a whole
   InheritedOperations inherited_;
   absl::flat_hash_map<IdBytes, Held> held_;  // of inherited_

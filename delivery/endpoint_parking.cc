@@ -563,6 +563,7 @@ void EndpointFunction::OnRestored(TaskContext&, size_t index) {
   if (backlog_ == nullptr) return;
   backlog_->OnRestored(index);
   if (index != kBacklogChangelog) return;
+  LookAtErasures();
   for (auto& [id, held] : held_) {
     EndpointState* state = endpoints_.Get(inherited_.Find(id)->key);
     if (state != nullptr) ResolveListed(*state, held.batch.messages);

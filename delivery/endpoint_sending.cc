@@ -216,7 +216,11 @@ EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch&
   size_t count = 0;
   for (size_t i = 0; i < batch.messages.size(); ++i) {
     const subscriptions::DispatchRecord& record = batch.messages[i].content->record;
-    if (endpoint == nullptr) {
+    if (snapshot.erasures()->Cover(record.customer, record.tenant, record.event_id,
+                                   record.dispatch_time)) {
+      refused[i] = dlq::RefusalReason::kErased;
+      ++count;
+    } else if (endpoint == nullptr) {
       if (!snapshot.Sees(record.endpoint_xid)) return Admission::kWait;
       refused[i] = dlq::RefusalReason::kEndpointDeleted;
       ++count;
@@ -229,9 +233,12 @@ EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch&
   if (count == 0) return SkipOnResume(state, batch, *endpoint);
   const std::shared_ptr<Ending::Group> group =
       count == batch.messages.size() ? GroupOf(batch) : nullptr;
+  const bool dead_letters = snapshot.DeadLettersBacklogOf(state.id);
   std::vector<Message> kept;
   for (size_t i = 0; i < batch.messages.size(); ++i) {
-    if (refused[i]) {
+    if (refused[i] == dlq::RefusalReason::kEndpointDeleted && dead_letters) {
+      GiveUp(state, batch.messages[i], dlq::DeadReason::kEndpointDeleted, batch, group);
+    } else if (refused[i]) {
       batch.bytes -= batch.messages[i].body_bytes;
       Refuse(state, batch.messages[i], *refused[i], group);
     } else {

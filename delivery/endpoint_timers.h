@@ -19,6 +19,7 @@ inline constexpr uint32_t kAgeTimer = 4;    // looks for messages that have pend
 inline constexpr uint32_t kInheritedTimer = 5;
 inline constexpr uint32_t kRebuildTimer = 6;  // goes on with what a restored backlog holds
 inline constexpr uint32_t kBoundsTimer = 7;   // backlogs beyond their bounds
+inline constexpr uint32_t kEraseTimer = 10;   // what is to be forgotten
 inline constexpr uint32_t kOrphanTimer = 8;   // goes on with what nothing in the backlog needs
 inline constexpr uint32_t kSecretsTimer = 9;  // signing secrets that end soon
 inline constexpr std::chrono::minutes kSecretsInterval{10};

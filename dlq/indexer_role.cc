@@ -12,6 +12,7 @@
 #include "core/base/event_loop.h"
 #include "core/base/status_macros.h"
 #include "core/postgres/pool.h"
+#include "dlq/erasure_job.h"
 #include "dlq/indexer_function.h"
 #include "dlq/letters/dead_letter_log.h"
 #include "dlq/report_indexer.h"
@@ -29,7 +30,7 @@ PoolOptions PoolOf(const ConnectionOptions& database, int32_t partitions) {
   pool.connection = database;
   pool.connection.setup_sql = kSetup;
   pool.connections_max = 2;
-  pool.waiters_max = static_cast<size_t>(partitions) * 2;
+  pool.waiters_max = static_cast<size_t>(partitions) * 2 + 1;
   pool.acquire_timeout = std::chrono::seconds(5);
   return pool;
 }
@@ -56,10 +57,11 @@ class IndexerProgram final : public ShardProgram {
 class ReportIndexerProgram final : public ShardProgram {
  public:
   ReportIndexerProgram(EventLoop& loop, const ConnectionOptions& database,
-                       ReportIndexerMetrics& metrics)
+                       ReportIndexerMetrics& metrics, ErasureMetrics& erasure_metrics)
       : pool_(loop, PoolOf(database, kReportPartitions),
               static_cast<uint64_t>(loop.clock().Now().time_since_epoch().count())),
-        metrics_(metrics) {}
+        metrics_(metrics),
+        erasures_(loop, pool_, erasure_metrics) {}
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
     return std::make_unique<ReportIndexerFunction>(pool_, metrics_, ReportIndexerLimits());
@@ -68,6 +70,7 @@ class ReportIndexerProgram final : public ShardProgram {
  private:
   Pool pool_;
   ReportIndexerMetrics& metrics_;
+  ErasureJob erasures_;
 };
 
 }  // namespace
@@ -82,9 +85,11 @@ void IndexerOptions::Register(Options& options) {
 }
 
 struct IndexerRole::Impl {
-  explicit Impl(Metrics& metrics) : letter_metrics(metrics), report_metrics(metrics) {}
+  explicit Impl(Metrics& metrics)
+      : letter_metrics(metrics), report_metrics(metrics), erasure_metrics(metrics) {}
   IndexerMetrics letter_metrics;
   ReportIndexerMetrics report_metrics;
+  ErasureMetrics erasure_metrics;
   std::unique_ptr<Job> letters;
   std::unique_ptr<Job> reports;
 };
@@ -122,10 +127,12 @@ absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(Log& log, const 
   reports.start = StartPolicy::kLogStart;
   reports.pending_records_max = options.reports_max;
   ReportIndexerMetrics* report_metrics = &impl->report_metrics;
+  ErasureMetrics* erasure_metrics = &impl->erasure_metrics;
   ShardProgramFactory report_factory =
-      [database = std::move(database), report_metrics](
+      [database = std::move(database), report_metrics, erasure_metrics](
           const ShardEnvironment& environment) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
-    return std::make_unique<ReportIndexerProgram>(environment.loop, database, *report_metrics);
+    return std::make_unique<ReportIndexerProgram>(environment.loop, database, *report_metrics,
+                                                  *erasure_metrics);
   };
   ASSIGN_OR_RETURN(impl->reports,
                    Job::Start(log, clock, metrics, reports, std::move(report_factory)));

@@ -20,6 +20,7 @@ GRANT SELECT ON postrider.schema_migrations TO :api, :indexer, :reader;
 -- operator may do with postrider.operator, one key with postrider.key_id. It deletes no row.
 GRANT SELECT, INSERT, UPDATE ON postrider.customers, postrider.grants, postrider.event_types,
     postrider.endpoints, postrider.subscriptions, postrider.api_keys TO :api;
+GRANT SELECT, INSERT ON postrider.erasures TO :api;
 GRANT SELECT, UPDATE ON postrider.dead_letters TO :api;
 GRANT SELECT ON postrider.endpoint_status, postrider.attempts TO :api;
 
@@ -56,6 +57,9 @@ CREATE POLICY api_customer ON postrider.subscriptions TO :api
     USING (customer_id = postrider.current_customer())
     WITH CHECK (customer_id = postrider.current_customer());
 
+CREATE POLICY api_operator ON postrider.erasures TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+
 CREATE POLICY api_operator ON postrider.api_keys TO :api
     USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
 CREATE POLICY api_key ON postrider.api_keys FOR SELECT TO :api
@@ -79,12 +83,18 @@ GRANT SELECT, INSERT ON postrider.attempts TO :indexer;
 GRANT EXECUTE ON FUNCTION postrider.keep_attempt_days(integer) TO :indexer;
 CREATE POLICY indexer ON postrider.endpoint_status TO :indexer USING (true) WITH CHECK (true);
 CREATE POLICY indexer ON postrider.attempts TO :indexer USING (true) WITH CHECK (true);
+-- It forgets what was asked to be.
+GRANT DELETE ON postrider.dead_letters, postrider.attempts, postrider.endpoint_status TO :indexer;
+GRANT SELECT, UPDATE ON postrider.erasures TO :indexer;
+GRANT EXECUTE ON FUNCTION postrider.erase_some(integer) TO :indexer;
+CREATE POLICY indexer ON postrider.erasures TO :indexer USING (true) WITH CHECK (true);
 
 -- The reader: all desired state but keys, for snapshots; writes nothing.
 GRANT SELECT ON postrider.customers, postrider.grants, postrider.event_types, postrider.endpoints,
-    postrider.subscriptions TO :reader;
+    postrider.subscriptions, postrider.erasures TO :reader;
 CREATE POLICY reader ON postrider.customers FOR SELECT TO :reader USING (true);
 CREATE POLICY reader ON postrider.grants FOR SELECT TO :reader USING (true);
 CREATE POLICY reader ON postrider.event_types FOR SELECT TO :reader USING (true);
 CREATE POLICY reader ON postrider.endpoints FOR SELECT TO :reader USING (true);
 CREATE POLICY reader ON postrider.subscriptions FOR SELECT TO :reader USING (true);
+CREATE POLICY reader ON postrider.erasures FOR SELECT TO :reader USING (true);

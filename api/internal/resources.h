@@ -16,6 +16,7 @@ void AddEndpointVerbRoutes(const ApiParts& parts, Router* router);
 void AddEndpointReportRoutes(const ApiParts& parts, Router* router);
 void AddSubscriptionRoutes(const ApiParts& parts, Router* router);
 void AddDeadLetterRoutes(const ApiParts& parts, Router* router);
+void AddErasureRoutes(const ApiParts& parts, Router* router);
 void AddEventRoutes(const ApiParts& parts, Router* router);
 
 }  // namespace postrider::api

@@ -43,6 +43,8 @@ absl::string_view DeadReasonName(DeadReason reason) {
       return "backlog_age";
     case DeadReason::kSkippedOnResume:
       return "skipped_on_resume";
+    case DeadReason::kEndpointDeleted:
+      return "endpoint_deleted";
   }
   return "unknown";
 }

@@ -24,8 +24,9 @@ enum class DeadReason : uint8_t {
   kBacklogFull = 7,         // the oldest of a backlog at its bound of bytes
   kBacklogAge = 8,          // it has waited in the backlog for as long as its endpoint allows
   kSkippedOnResume = 9,     // who ended a pause wanted only what came later
+  kEndpointDeleted = 10,    // who deleted its endpoint wanted what waited kept
 };
-inline constexpr DeadReason kDeadReasonLast = DeadReason::kSkippedOnResume;
+inline constexpr DeadReason kDeadReasonLast = DeadReason::kEndpointDeleted;
 absl::string_view DeadReasonName(DeadReason reason);
 absl::optional<DeadReason> DeadReasonFromNumber(uint64_t number);
 

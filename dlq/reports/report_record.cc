@@ -28,6 +28,8 @@ absl::string_view RefusalReasonName(RefusalReason reason) {
       return "endpoint_deleted";
     case RefusalReason::kCollapsed:
       return "collapsed";
+    case RefusalReason::kErased:
+      return "erased";
   }
   return "unknown";
 }

@@ -27,8 +27,9 @@ enum class RefusalReason : uint8_t {
   kGrantWithdrawn = 1,   // withheld: its customer may not see this tenant any more
   kEndpointDeleted = 2,  // discarded
   kCollapsed = 3,        // discarded: a newer message of its key waits in a full backlog
+  kErased = 4,           // discarded: it was to be forgotten
 };
-inline constexpr RefusalReason kRefusalReasonLast = RefusalReason::kCollapsed;
+inline constexpr RefusalReason kRefusalReasonLast = RefusalReason::kErased;
 absl::string_view RefusalReasonName(RefusalReason reason);
 
 // One message that was withheld or discarded, without its payload: with it every message is

@@ -239,15 +239,18 @@ void SetEndpointPause(Transaction& tx, CustomerId customer, EndpointId id, Pause
          std::move(done));
 }
 
-void DeleteEndpoint(Transaction& tx, CustomerId customer, EndpointId id, DonePlain done) {
+void DeleteEndpoint(Transaction& tx, CustomerId customer, EndpointId id, BacklogOnDelete backlog,
+                    DonePlain done) {
   AtLeastOne(
       tx,
-      Statement{"WITH gone AS (UPDATE postrider.endpoints SET deleted_at = now() WHERE "
+      Statement{"WITH gone AS (UPDATE postrider.endpoints SET deleted_at = now(), "
+                "backlog_on_delete = $3 WHERE "
                 "customer_id = $1::uuid AND id = $2::uuid AND deleted_at IS NULL RETURNING id), "
                 "s AS (UPDATE postrider.subscriptions SET deleted_at = now() WHERE customer_id = "
                 "$1::uuid AND endpoint_id IN (SELECT id FROM gone) AND deleted_at IS NULL) "
                 "SELECT count(*) AS count FROM gone",
-                {SqlParam::Uuid(customer.bytes()), SqlParam::Uuid(id.bytes())}},
+                {SqlParam::Uuid(customer.bytes()), SqlParam::Uuid(id.bytes()),
+                 backlog == BacklogOnDelete::kDeadLetter ? "dead_letter" : "discard"}},
       std::move(done));
 }
 

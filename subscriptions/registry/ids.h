@@ -14,6 +14,9 @@ struct EndpointTag {
 struct SubscriptionTag {
   static constexpr absl::string_view kPrefix = "sub_";
 };
+struct ErasureTag {
+  static constexpr absl::string_view kPrefix = "era_";
+};
 struct LetterTag {
   static constexpr absl::string_view kPrefix = "dl_";
 };
@@ -21,6 +24,7 @@ struct LetterTag {
 using CustomerId = Id<CustomerTag>;
 using EndpointId = Id<EndpointTag>;
 using SubscriptionId = Id<SubscriptionTag>;
+using ErasureId = Id<ErasureTag>;
 using LetterId = Id<LetterTag>;
 
 }  // namespace postrider::subscriptions

@@ -189,7 +189,7 @@ void RenameCustomer(Transaction& tx, CustomerId id, std::string name, DoneWith<C
                 ReadCustomer, std::move(done));
 }
 
-void DeleteCustomer(Transaction& tx, CustomerId id, DonePlain done) {
+void DeleteCustomer(Transaction& tx, CustomerId id, ErasureId erasure, DonePlain done) {
   AtLeastOne(
       tx,
       Statement{
@@ -202,9 +202,11 @@ void DeleteCustomer(Transaction& tx, CustomerId id, DonePlain done) {
           "s AS (UPDATE postrider.subscriptions SET deleted_at = now() WHERE customer_id IN "
           "(SELECT id FROM gone) AND deleted_at IS NULL), "
           "k AS (UPDATE postrider.api_keys SET revoked_at = now() WHERE customer_id IN "
-          "(SELECT id FROM gone) AND revoked_at IS NULL) "
+          "(SELECT id FROM gone) AND revoked_at IS NULL), "
+          "x AS (INSERT INTO postrider.erasures (id, customer_id, of_deleted) SELECT $2::uuid, id, "
+          "true FROM gone) "
           "SELECT count(*) AS count FROM gone",
-          {SqlParam::Uuid(id.bytes())}},
+          {SqlParam::Uuid(id.bytes()), SqlParam::Uuid(erasure.bytes())}},
       std::move(done));
 }
 

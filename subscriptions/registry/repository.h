@@ -15,6 +15,7 @@
 #include "subscriptions/registry/api_key.h"
 #include "subscriptions/registry/customer.h"
 #include "subscriptions/registry/endpoint.h"
+#include "subscriptions/registry/erasure.h"
 #include "subscriptions/registry/event_type.h"
 #include "subscriptions/registry/ids.h"
 #include "subscriptions/registry/subscription.h"
@@ -57,8 +58,8 @@ void InsertCustomer(Transaction& tx, CustomerId id, std::string name, DoneWith<C
 void ListCustomers(Transaction& tx, Page page, DoneWith<PageOf<Customer>> done);
 void GetCustomer(Transaction& tx, CustomerId id, RowLock lock, DoneWith<Customer> done);
 void RenameCustomer(Transaction& tx, CustomerId id, std::string name, DoneWith<Customer> done);
-// With its grants, endpoints, subscriptions and keys.
-void DeleteCustomer(Transaction& tx, CustomerId id, DonePlain done);
+// With its grants, endpoints, subscriptions and keys; asks for the erasure of the rest.
+void DeleteCustomer(Transaction& tx, CustomerId id, ErasureId erasure, DonePlain done);
 
 // Grants: AsOperator; the reading ones AsCustomer too. Those that customers are born with
 // (own_events.h) are none of these, but FindUngranted knows them. How many were new.
@@ -115,8 +116,17 @@ void SetEndpointPause(Transaction& tx, CustomerId customer, EndpointId id, Pause
                       DoneWith<Endpoint> done);
 void SetEndpointSecrets(Transaction& tx, CustomerId customer, EndpointId id,
                         std::string secrets_sealed, DoneWith<Endpoint> done);
-// With its subscriptions.
-void DeleteEndpoint(Transaction& tx, CustomerId customer, EndpointId id, DonePlain done);
+// With its subscriptions. What becomes of its backlog is decided then, once.
+enum class BacklogOnDelete { kDiscard, kDeadLetter };
+void DeleteEndpoint(Transaction& tx, CustomerId customer, EndpointId id, BacklogOnDelete backlog,
+                    DonePlain done);
+
+// Erasures: AsOperator. kFailedPrecondition when there never was such a customer.
+void InsertErasure(Transaction& tx, Erasure erasure, DoneWith<Erasure> done);
+// Those that workers keep to still.
+void CountErasures(Transaction& tx, DoneWith<int64_t> done);
+void GetErasure(Transaction& tx, ErasureId id, DoneWith<Erasure> done);
+void ListErasures(Transaction& tx, Page page, DoneWith<PageOf<Erasure>> done);
 
 // Subscriptions: AsCustomer. `settings` are valid. An endpoint that is not the customer's, or
 // deleted, is kFailedPrecondition for a new subscription and kNotFound for a change.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "core/base/check.h"
 #include "subscriptions/registry/internal/snapshot_contents.h"
 
@@ -78,6 +79,16 @@ absl::optional<uint32_t> Snapshot::CustomerIndex(CustomerId id) const {
 const CustomerEntry* Snapshot::FindCustomer(CustomerId id) const {
   const absl::optional<uint32_t> index = CustomerIndex(id);
   return index ? &contents_->customers[*index] : nullptr;
+}
+
+const std::shared_ptr<const Erasures>& Snapshot::erasures() const { return contents_->erasures; }
+bool Snapshot::DeadLettersBacklogOf(EndpointId id) const {
+  return contents_->dead_lettered.contains(id);
+}
+std::vector<EndpointId> Snapshot::dead_lettered() const {
+  std::vector<EndpointId> ids(contents_->dead_lettered.begin(), contents_->dead_lettered.end());
+  std::sort(ids.begin(), ids.end());
+  return ids;
 }
 
 absl::optional<uint32_t> Snapshot::EndpointIndex(EndpointId id) const {
@@ -239,6 +250,8 @@ struct SnapshotBuilder::Delta {
   absl::flat_hash_map<EndpointId, std::shared_ptr<const Endpoint>> endpoints;  // null: removed
   absl::flat_hash_map<SubscriptionId, DeltaSubscription> subscriptions;
   absl::flat_hash_map<std::string, bool> event_types;  // false: removed
+  absl::flat_hash_map<ErasureId, absl::optional<Erasure>> erasures;
+  absl::flat_hash_set<EndpointId> dead_lettered;
   bool from_nothing = false;
 
   uint16_t AddAll(const std::vector<std::string>& texts) {
@@ -274,6 +287,14 @@ void SnapshotBuilder::PutEndpoint(Endpoint endpoint) {
 }
 void SnapshotBuilder::RemoveEndpoint(EndpointId id) { delta_->endpoints[id] = nullptr; }
 
+void SnapshotBuilder::PutDeadLettered(EndpointId id) { delta_->dead_lettered.insert(id); }
+
+void SnapshotBuilder::PutErasure(Erasure erasure) {
+  const ErasureId id = erasure.id;
+  delta_->erasures[id] = std::move(erasure);
+}
+void SnapshotBuilder::RemoveErasure(ErasureId id) { delta_->erasures[id] = absl::nullopt; }
+
 void SnapshotBuilder::PutSubscription(SubscriptionId id, CustomerId customer,
                                       SubscriptionSettings settings) {
   DeltaSubscription row;
@@ -300,7 +321,8 @@ void SnapshotBuilder::RemoveEventType(absl::string_view name) {
 
 bool SnapshotBuilder::unchanged() const {
   return !delta_->from_nothing && delta_->customers.empty() && delta_->grants.empty() &&
-         delta_->endpoints.empty() && delta_->subscriptions.empty() && delta_->event_types.empty();
+         delta_->endpoints.empty() && delta_->subscriptions.empty() &&
+         delta_->event_types.empty() && delta_->erasures.empty() && delta_->dead_lettered.empty();
 }
 
 std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
@@ -462,6 +484,24 @@ std::shared_ptr<const Snapshot> SnapshotBuilder::Build(PgSnapshot pg_snapshot,
     if (present) c.event_types.push_back(name);
   }
   std::sort(c.event_types.begin(), c.event_types.end());
+
+  // What is to be forgotten.
+  std::vector<Erasure> erasures;
+  for (const Erasure& erasure : base.erasures->all()) {
+    if (!delta.erasures.contains(erasure.id)) erasures.push_back(erasure);
+  }
+  for (const auto& [id, erasure] : delta.erasures) {
+    if (erasure) erasures.push_back(*erasure);
+  }
+  std::sort(erasures.begin(), erasures.end(),
+            [](const Erasure& a, const Erasure& b) { return a.id < b.id; });
+  const std::shared_ptr<const Erasures> before =
+      previous_ == nullptr ? kNothing.erasures : previous_->contents_->erasures;
+  c.erasures =
+      before->all() == erasures ? before : std::make_shared<const Erasures>(std::move(erasures));
+  // None comes back: an endpoint that was deleted stays so.
+  c.dead_lettered = base.dead_lettered;
+  c.dead_lettered.insert(delta.dead_lettered.begin(), delta.dead_lettered.end());
 
   c.strings = std::move(delta.strings);
   c.references.shrink_to_fit();

@@ -11,6 +11,7 @@
 #include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "subscriptions/registry/endpoint.h"
+#include "subscriptions/registry/erasure.h"
 #include "subscriptions/registry/ids.h"
 #include "subscriptions/registry/pg_snapshot.h"
 #include "subscriptions/registry/subscription.h"
@@ -74,6 +75,12 @@ class Snapshot {
   absl::Span<const SubscriptionEntry> subscriptions() const;            // sorted by id
   absl::Span<const std::string> event_types() const;                    // registered; sorted
 
+  // What is to be forgotten. The same object as long as there is nothing else.
+  const std::shared_ptr<const Erasures>& erasures() const;
+  // A deleted endpoint whose backlog is to become dead letters.
+  bool DeadLettersBacklogOf(EndpointId id) const;
+  std::vector<EndpointId> dead_lettered() const;  // sorted
+
   const CustomerEntry* FindCustomer(CustomerId id) const;
   absl::optional<uint32_t> CustomerIndex(CustomerId id) const;
   // Null: there is none. Keep the shared_ptr or the snapshot to keep it.
@@ -135,6 +142,10 @@ class SnapshotBuilder {
   void RemoveGrant(CustomerId customer, absl::string_view tenant);
   void PutEndpoint(Endpoint endpoint);
   void RemoveEndpoint(EndpointId id);
+  // Of one that is removed.
+  void PutDeadLettered(EndpointId id);
+  void PutErasure(Erasure erasure);
+  void RemoveErasure(ErasureId id);
   void PutSubscription(SubscriptionId id, CustomerId customer, SubscriptionSettings settings);
   void RemoveSubscription(SubscriptionId id);
   void PutEventType(absl::string_view name);

@@ -19,8 +19,8 @@ namespace postrider::subscriptions {
 namespace {
 
 constexpr absl::string_view kMagic = "postrider snapshot\n";
-// 2: with all settings of an endpoint. Version 1 is read too.
-constexpr uint8_t kVersion = 2;
+// 2: with all settings of an endpoint; 3: with what is to be forgotten. The others are read too.
+constexpr uint8_t kVersion = 3;
 constexpr uint8_t kVersionFirst = 1;
 constexpr size_t kDigestBytes = 32;
 
@@ -207,6 +207,47 @@ Endpoint ReadEndpoint(ByteReader& in, uint8_t version, bool& known) {
   return endpoint;
 }
 
+// What version 3 added.
+void WriteForgotten(ByteWriter& out, const Snapshot& snapshot) {
+  const auto write_text = [&out](const absl::optional<std::string>& text) {
+    out.U8(text ? 1 : 0);
+    if (text) out.String(*text);
+  };
+  out.Varint(snapshot.erasures()->all().size());
+  for (const Erasure& erasure : snapshot.erasures()->all()) {
+    WriteId(out, erasure.id);
+    out.U8(erasure.customer ? 1 : 0);
+    if (erasure.customer) WriteId(out, *erasure.customer);
+    write_text(erasure.tenant);
+    write_text(erasure.event_id);
+    out.Zigzag(MillisSinceEpoch(erasure.requested_at));
+  }
+  const std::vector<EndpointId> dead_lettered = snapshot.dead_lettered();
+  out.Varint(dead_lettered.size());
+  for (const EndpointId& id : dead_lettered) WriteId(out, id);
+}
+
+void ReadForgotten(ByteReader& in, SnapshotBuilder& builder) {
+  const auto read_text = [&in]() -> absl::optional<std::string> {
+    if (in.U8() == 0) return absl::nullopt;
+    return std::string(in.String());
+  };
+  const uint64_t erasures = in.Varint();
+  for (uint64_t i = 0; i < erasures && in.ok(); ++i) {
+    Erasure erasure;
+    erasure.id = ReadId<ErasureId>(in);
+    if (in.U8() != 0) erasure.customer = ReadId<CustomerId>(in);
+    erasure.tenant = read_text();
+    erasure.event_id = read_text();
+    erasure.requested_at = WallTimeFromMillis(in.Zigzag());
+    if (in.ok()) builder.PutErasure(std::move(erasure));
+  }
+  const uint64_t dead_lettered = in.Varint();
+  for (uint64_t i = 0; i < dead_lettered && in.ok(); ++i) {
+    builder.PutDeadLettered(ReadId<EndpointId>(in));
+  }
+}
+
 absl::Status Damaged() {
   return absl::DataLossError("registry: the snapshot file is damaged or of another version");
 }
@@ -287,6 +328,7 @@ std::string EncodeSnapshot(const Snapshot& snapshot) {
     write_all(snapshot.TenantsOf(subscription));
     write_all(snapshot.DepartmentsOf(subscription));
   }
+  WriteForgotten(out, snapshot);
   const Sha256Digest digest = Sha256(out.bytes());
   out.Raw(DigestView(digest));
   return out.Take();
@@ -357,6 +399,7 @@ absl::StatusOr<std::shared_ptr<const Snapshot>> DecodeSnapshot(absl::string_view
     builder.PutSubscription(id, endpoints[static_cast<size_t>(endpoint)].second,
                             std::move(settings));
   }
+  if (version >= 3) ReadForgotten(in, builder);
   if (!in.done() || !known) return Damaged();
   return builder.Build(*pg_snapshot, confirmed_at, std::move(origin));
 }

@@ -24,10 +24,16 @@ constexpr char kOriginSql[] =
     "THEN 'standby ' || (SELECT timeline_id FROM pg_control_checkpoint())::text "
     "ELSE substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8) END";
 
-enum Table { kCustomers, kGrants, kEventTypes, kEndpoints, kSubscriptions, kTables };
+enum Table { kCustomers, kGrants, kEventTypes, kEndpoints, kSubscriptions, kErasures, kTables };
 
-constexpr const char* kTableNames[] = {"customers", "grants", "event_types", "endpoints",
-                                       "subscriptions"};
+constexpr const char* kTableNames[] = {"customers", "grants",        "event_types",
+                                       "endpoints", "subscriptions", "erasures"};
+
+// Deleted ones too whose backlog is to become dead letters, for longer than one may wait.
+constexpr char kEndpointsInFull[] =
+    "deleted_at IS NULL OR (backlog_on_delete = 'dead_letter' AND deleted_at > now() - interval "
+    "'30 "
+    "days')";
 
 std::string ColumnsOf(int table) {
   switch (table) {
@@ -38,7 +44,9 @@ std::string ColumnsOf(int table) {
     case kEventTypes:
       return "name";
     case kEndpoints:
-      return std::string(internal::kEndpointColumns);
+      return absl::StrCat(internal::kEndpointColumns, ", backlog_on_delete");
+    case kErasures:
+      return std::string(internal::kErasureColumns);
     default:
       return std::string(internal::kSubscriptionColumns);
   }
@@ -83,8 +91,20 @@ absl::Status AddRow(int table, const QueryResult& rows, size_t i, SnapshotBuilde
       RETURN_IF_ERROR(row.status());
       if (gone) {
         builder.RemoveEndpoint(endpoint.id);
+        if (row.Text("backlog_on_delete") == "dead_letter") builder.PutDeadLettered(endpoint.id);
+        RETURN_IF_ERROR(row.status());
       } else {
         builder.PutEndpoint(std::move(endpoint));
+      }
+      break;
+    }
+    case kErasures: {
+      Erasure erasure = internal::ReadErasure(row);
+      RETURN_IF_ERROR(row.status());
+      if (gone) {
+        builder.RemoveErasure(erasure.id);
+      } else {
+        builder.PutErasure(std::move(erasure));
       }
       break;
     }
@@ -295,10 +315,12 @@ struct SnapshotLoader::Impl {
     if (look->table == kTables) return Commit();
     connection->QueryIn(
         look->epoch,
-        Statement{absl::StrCat("DECLARE rows NO SCROLL CURSOR FOR SELECT ", ColumnsOf(look->table),
-                               ", deleted_at IS NOT NULL AS gone FROM postrider.",
-                               kTableNames[look->table], " WHERE ", look->where),
-                  {}},
+        Statement{
+            absl::StrCat("DECLARE rows NO SCROLL CURSOR FOR SELECT ", ColumnsOf(look->table),
+                         ", deleted_at IS NOT NULL AS gone FROM postrider.",
+                         kTableNames[look->table], " WHERE ",
+                         look->table == kEndpoints && look->full ? kEndpointsInFull : look->where),
+            {}},
         Then(&Impl::Declared));
   }
 

@@ -161,6 +161,8 @@ class DeliveryFixture : public testing::Test {
                                            subscriptions::SnapshotBuilder::Start::kNothing);
     builder.PutCustomer(customer_, 1, 1);
     for (const std::string& tenant : granted_) builder.PutGrant(customer_, tenant, 1);
+    for (const subscriptions::Erasure& erasure : erasures_) builder.PutErasure(erasure);
+    if (dead_lettered_) builder.PutDeadLettered(endpoint_);
     if (endpoint_exists_) builder.PutEndpoint(MakeEndpoint(endpoint_, settings_));
     for (const auto& [id, settings] : others_) builder.PutEndpoint(MakeEndpoint(id, settings));
     snapshot_ = builder.Build(*subscriptions::PgSnapshot::Parse(absl::StrCat(xid, ":", xid, ":")),
@@ -233,6 +235,8 @@ class DeliveryFixture : public testing::Test {
   subscriptions::EndpointId endpoint_{Bytes(2)};
   std::vector<std::string> granted_{"t1"};
   bool endpoint_exists_ = true;
+  bool dead_lettered_ = false;  // its backlog, when it is deleted
+  std::vector<subscriptions::Erasure> erasures_;
   subscriptions::EndpointSettings settings_;
   uint64_t generation_ = 1;
   std::vector<std::pair<subscriptions::EndpointId, subscriptions::EndpointSettings>> others_;

@@ -103,8 +103,9 @@ class WallsTest : public ::testing::Test {
   std::unique_ptr<BlockingSession> reader_;
 };
 
-constexpr const char* kTables[] = {"customers", "grants",       "endpoints",       "subscriptions",
-                                   "api_keys",  "dead_letters", "endpoint_status", "attempts"};
+constexpr const char* kTables[] = {"customers",       "grants",   "endpoints",
+                                   "subscriptions",   "api_keys", "dead_letters",
+                                   "endpoint_status", "attempts", "erasures"};
 
 TEST_F(WallsTest, WithoutASettingOrWithAnEmptyOneTheApiIsNobody) {
   for (const char* setting :
@@ -210,6 +211,12 @@ TEST_F(WallsTest, TheIndexerWritesLettersAndNothingElse) {
   for (const char* table : {"customers", "grants", "endpoints", "subscriptions", "api_keys"}) {
     EXPECT_EQ(Count(*indexer_, table), "42501") << table;
   }
+  EXPECT_EQ(Count(*indexer_, "erasures"), "0");
+  EXPECT_FALSE(indexer_
+                   ->Script("INSERT INTO postrider.erasures (id, tenant) VALUES "
+                            "(gen_random_uuid(), 't')")
+                   .ok())
+      << "it erases what others ask for";
   ASSERT_OK(indexer_->Script(
       "INSERT INTO postrider.indexer_offsets (topic, partition, next_offset) VALUES ('t', 0, 5)"));
   ASSERT_OK(indexer_->Script("CREATE TEMP TABLE incoming (id uuid)"));

@@ -477,7 +477,8 @@ class LogTest(SystemTest):
         api = world.ok("GET", "/openapi.json", key="none")
         ids = {"customer": customer.id, "endpoint": made[0]["id"], "letter": letters[0]["id"],
                "subscription": customer.ok("GET", "/v1/subscriptions")["data"][0]["id"],
-               "key": customer.key[3:15], "tenant": "t", "type": "order.created"}
+               "key": customer.key[3:15], "tenant": "t", "type": "order.created",
+               "erasure": world.ok("POST", "/v1/erasures", {"tenant": self.unique("t")})["id"]}
         asked = 0
         for path, verbs in api["paths"].items():
             if "get" not in verbs:

@@ -115,4 +115,24 @@ Subscription ReadSubscription(RowReader& row) {
   return subscription;
 }
 
+const absl::string_view kErasureColumns =
+    "id, customer_id, tenant, event_id, state, letters, attempts, postrider.millis(created_at) AS "
+    "requested_at, postrider.millis(erased_at) AS erased_at";
+
+Erasure ReadErasure(RowReader& row) {
+  Erasure erasure;
+  erasure.id = ErasureId(row.Uuid("id"));
+  if (const auto customer = row.OptionalUuid("customer_id")) {
+    erasure.customer = CustomerId(*customer);
+  }
+  erasure.tenant = row.OptionalText("tenant");
+  erasure.event_id = row.OptionalBytes("event_id");
+  erasure.requested_at = row.Time("requested_at");
+  erasure.progress.erased = row.Text("state") == "erased";
+  erasure.progress.letters = row.Int("letters");
+  erasure.progress.attempts = row.Int("attempts");
+  erasure.progress.erased_at = row.OptionalTime("erased_at");
+  return erasure;
+}
+
 }  // namespace postrider::subscriptions::internal

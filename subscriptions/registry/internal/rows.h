@@ -3,17 +3,20 @@
 #include "absl/strings/string_view.h"
 #include "core/postgres/result.h"
 #include "subscriptions/registry/endpoint.h"
+#include "subscriptions/registry/erasure.h"
 #include "subscriptions/registry/subscription.h"
 
 // How rows become values; what the repository and the loader share.
 namespace postrider::subscriptions::internal {
 
-// What ReadEndpoint and ReadSubscription need selected.
+// What ReadEndpoint and so on need selected.
 extern const absl::string_view kEndpointColumns;
 extern const absl::string_view kSubscriptionColumns;
+extern const absl::string_view kErasureColumns;
 
 // Faults show in row.status().
 Endpoint ReadEndpoint(RowReader& row);
 Subscription ReadSubscription(RowReader& row);
+Erasure ReadErasure(RowReader& row);
 
 }  // namespace postrider::subscriptions::internal

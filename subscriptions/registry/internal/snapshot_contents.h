@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "subscriptions/registry/snapshot.h"
@@ -54,6 +55,8 @@ struct Snapshot::Contents {
   std::vector<SubscriptionEntry> subscriptions;  // sorted by id
   std::vector<StringId> references;              // of the subscriptions
   std::vector<std::string> event_types;          // sorted
+  std::shared_ptr<const Erasures> erasures = std::make_shared<const Erasures>();
+  absl::flat_hash_set<EndpointId> dead_lettered;
 
   // The grants of customer i: tenants and xids from grants_begin[i] to grants_begin[i + 1], by
   // tenant.

@@ -130,6 +130,61 @@ TEST_F(ResourcesTest, OperatorsGrantTenants) {
             404);
 }
 
+TEST_F(ResourcesTest, OperatorsAskForErasures) {
+  const Customer customer = MakeCustomer();
+  const JsonReply made = Call(
+      "POST", "/v1/erasures", operator_key(),
+      absl::StrCat(R"({"customer_id":")", customer.id, R"(","tenant":"t1","event_id":"e/1"})"));
+  ASSERT_EQ(made.status, 202) << made.text;
+  EXPECT_THAT(made.Text("id"), StartsWith("era_"));
+  EXPECT_EQ(made.Text("customer_id"), customer.id);
+  EXPECT_EQ(made.Text("tenant"), "t1");
+  EXPECT_EQ(made.Text("event_id"), "e/1");
+  EXPECT_EQ(made.Text("state"), "erasing");
+  const std::string path = absl::StrCat("/v1/erasures/", made.Text("id"));
+  EXPECT_EQ(Call("GET", path, operator_key()).body, made.body);
+  EXPECT_EQ(Call("GET", path, customer.key).status, 403);
+  EXPECT_EQ(Call("GET", "/v1/erasures/era_00000000000000000000000000", operator_key()).status, 404);
+  EXPECT_EQ(Call("GET", "/v1/erasures?limit=1", operator_key())["data"].array()->size(), 1u);
+
+  const auto faults = [this](absl::string_view body) {
+    const JsonReply reply = Call("POST", "/v1/erasures", operator_key(), body);
+    return absl::StrCat(reply.status, " ", reply.Faults());
+  };
+  EXPECT_EQ(faults("{}"), "422 ") << "about nothing";
+  EXPECT_EQ(faults(R"({"tenant":""})"), "422 /tenant");
+  EXPECT_EQ(faults(R"({"event_id":"a\u0000"})"), "422 /event_id");
+  EXPECT_EQ(faults(absl::StrCat(R"({"tenant":")", std::string(201, 'x'), "\"}")), "422 /tenant");
+  EXPECT_EQ(faults(R"({"customer_id":"cus_1","type":"x"})"), "422 /customer_id /type");
+  EXPECT_EQ(faults(R"({"customer_id":"cus_00000000000000000000000000"})").substr(0, 1), "4");
+}
+
+TEST_F(ResourcesTest, ADeletedCustomersRestIsErased) {
+  const Customer customer = MakeCustomer();
+  ASSERT_EQ(Call("DELETE", absl::StrCat("/v1/customers/", customer.id), operator_key()).status,
+            204);
+  const JsonReply erasures = Call("GET", "/v1/erasures?limit=1", operator_key());
+  ASSERT_EQ(erasures["data"].array()->size(), 1u);
+  const JsonValue& erasure = (*erasures["data"].array())[0];
+  EXPECT_EQ(*erasure.Find("customer_id")->string(), customer.id);
+  EXPECT_TRUE(erasure.Find("tenant")->is_null());
+}
+
+TEST_F(ResourcesTest, WhoDeletesAnEndpointSaysWhatBecomesOfItsBacklog) {
+  const Customer customer = MakeCustomer();
+  for (const absl::string_view wish : {"", "?backlog=discard", "?backlog=dead_letter"}) {
+    const std::string path = absl::StrCat(
+        "/v1/endpoints/",
+        Call("POST", "/v1/endpoints", customer.key, R"({"url":"https://acme.example/hook"})")
+            .Text("id"));
+    const JsonReply refused = Call("DELETE", path + "?backlog=keep", customer.key);
+    EXPECT_EQ(refused.status, 422) << refused.text;
+    EXPECT_EQ(refused.Faults(), "backlog");
+    EXPECT_EQ(Call("DELETE", absl::StrCat(path, wish), customer.key).status, 204) << wish;
+    EXPECT_EQ(Call("GET", path, customer.key).status, 404);
+  }
+}
+
 TEST_F(ResourcesTest, KeysAreShownOnceAndRevokedAtOnceForNewRequests) {
   const Customer customer = MakeCustomer();
   const JsonReply made = Call(

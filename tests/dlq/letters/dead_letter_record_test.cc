@@ -163,8 +163,8 @@ TEST(DeadLetterRecordTest, NamesEachReasonDifferently) {
   for (; DeadReasonFromNumber(number); ++number) {
     names.insert(std::string(DeadReasonName(*DeadReasonFromNumber(number))));
   }
-  EXPECT_EQ(number, 10u);
-  EXPECT_EQ(names.size(), 9u);
+  EXPECT_EQ(number, 11u);
+  EXPECT_EQ(names.size(), 10u);
   EXPECT_EQ(names.count("unknown"), 0u);
   EXPECT_FALSE(DeadReasonFromNumber(0));
   EXPECT_FALSE(DeadReasonFromNumber(uint64_t{1} << 32 | 1));

@@ -52,11 +52,14 @@ TEST_F(RepositoryTest, CustomersAreMadeRenamedListedAndDeleted) {
 
   const EndpointId endpoint = MakeEndpoint(ids[0]);
   MakeSubscription(ids[0], endpoint);
-  EXPECT_OK(
-      Do(AsOperator(), [&](auto& tx, auto done) { DeleteCustomer(tx, ids[0], std::move(done)); }));
-  EXPECT_THAT(
-      Do(AsOperator(), [&](auto& tx, auto done) { DeleteCustomer(tx, ids[0], std::move(done)); }),
-      StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_OK(Do(AsOperator(), [&](auto& tx, auto done) {
+    DeleteCustomer(tx, ids[0], NewId<ErasureId>(clock_), std::move(done));
+  }));
+  EXPECT_THAT(Do(AsOperator(),
+                 [&](auto& tx, auto done) {
+                   DeleteCustomer(tx, ids[0], NewId<ErasureId>(clock_), std::move(done));
+                 }),
+              StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(In<Customer>(AsOperator(),
                            [&](auto& tx, auto done) {
                              GetCustomer(tx, ids[0], RowLock::kNone, std::move(done));
@@ -321,10 +324,11 @@ TEST_F(RepositoryTest, AForeignEndpointIsNotFoundWhateverNamesIt) {
   EXPECT_THAT(get(AsCustomer(other), other), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(get(AsCustomer(other), owner), StatusIs(absl::StatusCode::kNotFound));
   EXPECT_THAT(get(TransactionOptions(), owner), StatusIs(absl::StatusCode::kNotFound));
-  EXPECT_THAT(
-      Do(AsCustomer(other),
-         [&](auto& tx, auto done) { DeleteEndpoint(tx, owner, endpoint, std::move(done)); }),
-      StatusIs(absl::StatusCode::kNotFound));
+  EXPECT_THAT(Do(AsCustomer(other),
+                 [&](auto& tx, auto done) {
+                   DeleteEndpoint(tx, owner, endpoint, BacklogOnDelete::kDiscard, std::move(done));
+                 }),
+              StatusIs(absl::StatusCode::kNotFound));
   SubscriptionSettings settings;
   settings.endpoint = endpoint;
   settings.event_types = {"a"};
@@ -364,7 +368,7 @@ TEST_F(RepositoryTest, SubscriptionsGoWithTheirEndpoint) {
   ASSERT_OK_AND_ASSIGN(part, list(endpoint));
   EXPECT_THAT(part.rows, SizeIs(1));
   EXPECT_OK(Do(AsCustomer(customer), [&](auto& tx, auto done) {
-    DeleteEndpoint(tx, customer, endpoint, std::move(done));
+    DeleteEndpoint(tx, customer, endpoint, BacklogOnDelete::kDiscard, std::move(done));
   }));
   ASSERT_OK_AND_ASSIGN(part, list(absl::nullopt));
   ASSERT_THAT(part.rows, SizeIs(1));

@@ -115,7 +115,7 @@ TEST_F(SnapshotLoaderTest, LoadsAllAndFollowsEveryChange) {
   EXPECT_TRUE(Eventually([&] { return !last().Granted(customer, "t1"); }));
   EXPECT_TRUE(last().Granted(customer, "t2"));
   ASSERT_OK(Do(AsCustomer(customer), [&](auto& tx, auto done) {
-    DeleteEndpoint(tx, customer, endpoint, std::move(done));
+    DeleteEndpoint(tx, customer, endpoint, BacklogOnDelete::kDiscard, std::move(done));
   }));
   EXPECT_TRUE(Eventually([&] { return last().FindEndpoint(endpoint) == nullptr; }));
   EXPECT_THAT(last().subscriptions(), SizeIs(1));
@@ -123,13 +123,48 @@ TEST_F(SnapshotLoaderTest, LoadsAllAndFollowsEveryChange) {
     PutEventType(tx, "order.created", "", std::move(done));
   }));
   EXPECT_TRUE(Eventually([&] { return last().event_types().size() == 1; }));
-  ASSERT_OK(Do(AsOperator(),
-               [&](auto& tx, auto done) { DeleteCustomer(tx, customer, std::move(done)); }));
+  EXPECT_FALSE(last().DeadLettersBacklogOf(endpoint));
+  ASSERT_OK(Do(AsOperator(), [&](auto& tx, auto done) {
+    DeleteCustomer(tx, customer, NewId<ErasureId>(clock_), std::move(done));
+  }));
   EXPECT_TRUE(Eventually([&] { return last().customers().empty(); }));
   EXPECT_TRUE(last().endpoints().empty() && last().subscriptions().empty());
   for (size_t i = 1; i < published_.size(); ++i) {
     EXPECT_EQ(published_[i]->version(), published_[i - 1]->version() + 1);
   }
+}
+
+TEST_F(SnapshotLoaderTest, KnowsWhatIsToBeForgottenAndWhoseBacklogIsKept) {
+  const CustomerId customer = MakeCustomer({"t1"});
+  const EndpointId endpoint = MakeEndpoint(customer);
+  Erasure wish;
+  wish.id = NewId<ErasureId>(clock_);
+  wish.tenant = "t1";
+  ASSERT_OK(In<Erasure>(AsOperator(),
+                        [&](auto& tx, auto done) { InsertErasure(tx, wish, std::move(done)); }));
+  options_.reconcile_interval = std::chrono::milliseconds(300);
+  Start();
+  ASSERT_TRUE(Loaded());
+  ASSERT_THAT(last().erasures()->all(), SizeIs(1));
+  EXPECT_TRUE(last().erasures()->Cover(customer, "t1", "e", WallTimeFromMillis(1)));
+  EXPECT_FALSE(last().erasures()->Cover(customer, "t2", "e", WallTimeFromMillis(1)));
+
+  ASSERT_OK(Do(AsCustomer(customer), [&](auto& tx, auto done) {
+    DeleteEndpoint(tx, customer, endpoint, BacklogOnDelete::kDeadLetter, std::move(done));
+  }));
+  EXPECT_TRUE(Eventually([&] { return last().DeadLettersBacklogOf(endpoint); }));
+  EXPECT_EQ(last().FindEndpoint(endpoint), nullptr);
+  ASSERT_OK(Do(AsOperator(), [&](auto& tx, auto done) {
+    DeleteCustomer(tx, customer, NewId<ErasureId>(clock_), std::move(done));
+  }));
+  EXPECT_TRUE(Eventually([&] { return last().erasures()->all().size() == 2; }));
+  EXPECT_TRUE(last().erasures()->Cover(customer, "t2", "e", WallTimeFromMillis(1)));
+  // Loads of everything change nothing, and nobody looks through backlogs for them.
+  const std::shared_ptr<const Erasures> before = last().erasures();
+  const size_t published = published_.size();
+  EXPECT_TRUE(Eventually([&] { return published_.size() >= published + 2; }));
+  EXPECT_EQ(last().erasures(), before);
+  EXPECT_TRUE(last().DeadLettersBacklogOf(endpoint));
 }
 
 TEST_F(SnapshotLoaderTest, ATransactionThatCommitsLateIsNotMissed) {

@@ -410,6 +410,16 @@ class SnapshotFileTest : public ::testing::Test {
     builder.PutEndpoint(endpoint);
     builder.PutSubscription(MakeId<SubscriptionId>(5), MakeId<CustomerId>(1), Granted(10, {"a"}));
     builder.PutEventType("a");
+    for (const uint64_t i : {1, 2, 3}) {
+      Erasure erasure;
+      erasure.id = MakeId<ErasureId>(i);
+      if (i != 2) erasure.customer = MakeId<CustomerId>(i);
+      if (i != 3) erasure.tenant = absl::StrCat("t", i);
+      if (i == 2) erasure.event_id = "\xff";
+      erasure.requested_at = WallTimeFromMillis(static_cast<int64_t>(i));
+      builder.PutErasure(erasure);
+    }
+    builder.PutDeadLettered(MakeId<EndpointId>(77));
     snapshot_ = Finish(builder);
   }
   void TearDown() override {
@@ -438,6 +448,9 @@ TEST_F(SnapshotFileTest, KeepsEverything) {
   EXPECT_THAT(read->event_types(), ElementsAre("a"));
   EXPECT_EQ(read->GrantXid(MakeId<CustomerId>(1), "t1"), 31u);
   EXPECT_EQ(read->customers()[0].changed_xid, 11u);
+  ASSERT_THAT(read->erasures()->all(), SizeIs(3));
+  EXPECT_EQ(read->erasures()->all(), snapshot_->erasures()->all());
+  EXPECT_THAT(read->dead_lettered(), ElementsAre(MakeId<EndpointId>(77)));
   const Endpoint& before = *snapshot_->endpoints()[0];
   const Endpoint& after = *read->endpoints()[0];
   EXPECT_EQ(after.settings, before.settings);

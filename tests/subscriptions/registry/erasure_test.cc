@@ -1,0 +1,122 @@
+#include "subscriptions/registry/erasure.h"
+
+#include <string>
+
+#include "tests/subscriptions/registry/registry_fixture.h"
+
+namespace postrider::subscriptions {
+namespace {
+
+using ::testing::SizeIs;
+using tests::StatusIs;
+
+IdBytes Bytes(uint8_t last) {
+  IdBytes bytes{};
+  bytes[15] = last;
+  return bytes;
+}
+
+Erasure Wish(uint8_t id, absl::optional<CustomerId> customer, absl::optional<std::string> tenant,
+             absl::optional<std::string> event) {
+  Erasure erasure;
+  erasure.id = ErasureId(Bytes(id));
+  erasure.customer = customer;
+  erasure.tenant = std::move(tenant);
+  erasure.event_id = std::move(event);
+  erasure.requested_at = WallTimeFromMillis(1'000);
+  return erasure;
+}
+
+const CustomerId kOne(Bytes(1));
+const CustomerId kTwo(Bytes(2));
+
+TEST(ErasuresTest, CoverWhatHasAllThatIsNamed) {
+  const WallTime before = WallTimeFromMillis(999);
+  const Erasures none;
+  EXPECT_FALSE(none.Cover(kOne, "t", "e", before));
+  const Erasures by_tenant({Wish(1, absl::nullopt, "t", absl::nullopt)});
+  EXPECT_TRUE(by_tenant.Cover(kOne, "t", "e", before));
+  EXPECT_TRUE(by_tenant.Cover(kTwo, "t", "", before));
+  EXPECT_FALSE(by_tenant.Cover(kOne, "t2", "e", before));
+  const Erasures by_event({Wish(1, absl::nullopt, absl::nullopt, "e")});
+  EXPECT_TRUE(by_event.Cover(kOne, "any", "e", before));
+  EXPECT_FALSE(by_event.Cover(kOne, "any", "e2", before));
+  const Erasures by_customer({Wish(1, kOne, absl::nullopt, absl::nullopt)});
+  EXPECT_TRUE(by_customer.Cover(kOne, "any", "any", before));
+  EXPECT_FALSE(by_customer.Cover(kTwo, "any", "any", before));
+  const Erasures by_all({Wish(1, kOne, "t", "e")});
+  EXPECT_TRUE(by_all.Cover(kOne, "t", "e", before));
+  EXPECT_FALSE(by_all.Cover(kTwo, "t", "e", before));
+  EXPECT_FALSE(by_all.Cover(kOne, "t2", "e", before));
+  EXPECT_FALSE(by_all.Cover(kOne, "t", "e2", before));
+}
+
+TEST(ErasuresTest, CoverNothingThatCameLater) {
+  const Erasures wishes({Wish(1, absl::nullopt, "t", absl::nullopt)});
+  EXPECT_TRUE(wishes.Cover(kOne, "t", "e", WallTimeFromMillis(1'000)));
+  EXPECT_FALSE(wishes.Cover(kOne, "t", "e", WallTimeFromMillis(1'001)));
+}
+
+TEST(ErasuresTest, AnyOfManyAboutOneTenantCounts) {
+  Erasure late = Wish(2, kTwo, "t", absl::nullopt);
+  late.requested_at = WallTimeFromMillis(5'000);
+  const Erasures wishes({Wish(1, kOne, "t", absl::nullopt), late});
+  EXPECT_FALSE(wishes.Cover(kOne, "t", "e", WallTimeFromMillis(3'000)));
+  EXPECT_TRUE(wishes.Cover(kTwo, "t", "e", WallTimeFromMillis(3'000)));
+}
+
+class ErasureRepositoryTest : public RegistryFixture {
+ protected:
+  absl::StatusOr<Erasure> Insert(Erasure wish) {
+    wish.id = NewId<ErasureId>(clock_);
+    return In<Erasure>(AsOperator(), [&](Transaction& tx, auto done) {
+      InsertErasure(tx, wish, std::move(done));
+    });
+  }
+};
+
+TEST_F(ErasureRepositoryTest, WishesAreKeptAndListedNewestFirst) {
+  const CustomerId customer = MakeCustomer();
+  ASSERT_OK_AND_ASSIGN(const Erasure first,
+                       Insert(Wish(0, customer, "t", std::string("e\xff", 2))));
+  EXPECT_EQ(first.customer, customer);
+  EXPECT_EQ(first.tenant, "t");
+  EXPECT_EQ(first.event_id, std::string("e\xff", 2));
+  EXPECT_FALSE(first.progress.erased);
+  ASSERT_OK_AND_ASSIGN(const Erasure second, Insert(Wish(0, absl::nullopt, "t", absl::nullopt)));
+  ASSERT_OK_AND_ASSIGN(const auto page, In<PageOf<Erasure>>(AsOperator(), [&](auto& tx, auto done) {
+                         ListErasures(tx, Page(), std::move(done));
+                       }));
+  ASSERT_THAT(page.rows, SizeIs(2));
+  EXPECT_EQ(page.rows[0], second);
+  EXPECT_EQ(page.rows[1], first);
+  ASSERT_OK_AND_ASSIGN(const Erasure got, In<Erasure>(AsOperator(), [&](auto& tx, auto done) {
+                         GetErasure(tx, first.id, std::move(done));
+                       }));
+  EXPECT_EQ(got, first);
+  ASSERT_OK_AND_ASSIGN(const int64_t count, In<int64_t>(AsOperator(), [&](auto& tx, auto done) {
+                         CountErasures(tx, std::move(done));
+                       }));
+  EXPECT_EQ(count, 2);
+}
+
+TEST_F(ErasureRepositoryTest, AWishAboutNoCustomerOfOursIsRefused) {
+  EXPECT_THAT(Insert(Wish(0, NewId<CustomerId>(clock_), absl::nullopt, absl::nullopt)),
+              StatusIs(absl::StatusCode::kFailedPrecondition));
+  EXPECT_FALSE(Insert(Wish(0, absl::nullopt, absl::nullopt, absl::nullopt)).ok());
+}
+
+TEST_F(ErasureRepositoryTest, ADeletedCustomerIsToBeForgotten) {
+  const CustomerId customer = MakeCustomer();
+  const auto id = NewId<ErasureId>(clock_);
+  ASSERT_OK(Do(AsOperator(),
+               [&](auto& tx, auto done) { DeleteCustomer(tx, customer, id, std::move(done)); }));
+  ASSERT_OK_AND_ASSIGN(const Erasure wish, In<Erasure>(AsOperator(), [&](auto& tx, auto done) {
+                         GetErasure(tx, id, std::move(done));
+                       }));
+  EXPECT_EQ(wish.customer, customer);
+  EXPECT_FALSE(wish.tenant || wish.event_id);
+}
+
+}  // namespace
+}  // namespace postrider::subscriptions
