@@ -22,15 +22,15 @@ constexpr uint64_t kTurnCostMax = 1 << 20;
 DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
                                  const DeliveryOptions& options, std::unique_ptr<HttpSink> sink,
                                  const KeyRing& keys, DeliveryMetrics& metrics, uint64_t seed,
-                                 OwnOutage* own_outage)
+                                 DeliveryCommon* common)
     : loop_(environment.loop),
       producer_(environment.producer),
       options_(options),
       backlog_room_(options.backlog_room_bytes),
       line_(options.requests_max),
       unreached_hosts_(options_.health.breaker),
-      own_own_outage_(own_outage == nullptr ? std::make_unique<OwnOutage>() : nullptr),
-      own_outage_(own_outage == nullptr ? own_own_outage_.get() : own_outage),
+      own_common_(common == nullptr ? std::make_unique<DeliveryCommon>(options_) : nullptr),
+      common_(common == nullptr ? own_common_.get() : common),
       sink_(std::move(sink)),
       keys_(keys),
       metrics_(metrics),
@@ -145,6 +145,7 @@ void DeliveryProgram::EnqueueForToken(const std::string& source, EndpointFunctio
 void DeliveryProgram::Forget(EndpointFunction* function) {
   functions_.erase(function);
   token_lines_.Forget(function);
+  backlog_levels().Forget(function);
   line_.Forget(function);
   host_lines_.Forget(function);
   unreached_hosts_.Forget(function);

@@ -19,6 +19,7 @@
 #include "core/stream/function.h"
 #include "core/stream/operation.h"
 #include "core/stream/record.h"
+#include "delivery/backlog_levels.h"
 #include "delivery/backlog_room.h"
 #include "delivery/delivery_metrics.h"
 #include "delivery/endpoint_health.h"
@@ -70,11 +71,22 @@ struct DeliveryOptions {
   HealthOptions health;
   // An endpoint that has never answered with 2xx is sent one request in so long.
   Duration unproven_interval = std::chrono::seconds(1);
+  // What the backlogs of a customer's endpoints may hold in one process.
+  uint64_t customer_backlog_bytes_max = uint64_t{10} << 30;
   // With a snapshot that was confirmed longer ago nothing is sent.
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };
 
 enum class Reached : uint8_t { kNo, kYes };
+
+// What the shards of a process have in common. Threads: any.
+struct DeliveryCommon {
+  explicit DeliveryCommon(const DeliveryOptions& options)
+      : backlog_levels(options.customer_backlog_bytes_max) {}
+
+  OwnOutage own_outage;
+  BacklogLevels backlog_levels;
+};
 
 // A request whose key group moves: its result goes to the new owner.
 struct MovedFlight {
@@ -98,10 +110,10 @@ struct MovedFlight {
 //          from the backlog by options().backlog_room_bytes.
 class DeliveryProgram final : public ShardProgram {
  public:
-  // `keys`, `metrics` and `own_outage` (one for the process; null: one of its own) outlive it.
+  // `keys`, `metrics` and `common` (one for the process; null: one of its own) outlive it.
   DeliveryProgram(const ShardEnvironment& environment, const DeliveryOptions& options,
                   std::unique_ptr<HttpSink> sink, const KeyRing& keys, DeliveryMetrics& metrics,
-                  uint64_t seed, OwnOutage* own_outage = nullptr);
+                  uint64_t seed, DeliveryCommon* common = nullptr);
   ~DeliveryProgram() override;
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition& tp) override;
@@ -147,7 +159,8 @@ class DeliveryProgram final : public ShardProgram {
                  size_t bytes);
   // Hosts of this shard that cannot be reached, and whether that is our own fault.
   UnreachedHosts& unreached_hosts() { return unreached_hosts_; }
-  OwnOutage& own_outage() { return *own_outage_; }
+  OwnOutage& own_outage() { return common_->own_outage; }
+  BacklogLevels& backlog_levels() { return common_->backlog_levels; }
   void Wake(const UnreachedHosts::Woken& woken, Reached reached);
   // What batches that wait for their next try take in all.
   size_t waiting_bytes() const { return waiting_bytes_; }
@@ -183,8 +196,8 @@ class DeliveryProgram final : public ShardProgram {
   size_t room_given_ = 0;                 // as it was when the lines were looked at last
   size_t waiting_bytes_ = 0;
   UnreachedHosts unreached_hosts_;
-  std::unique_ptr<OwnOutage> own_own_outage_;  // without one of the process
-  OwnOutage* own_outage_;
+  std::unique_ptr<DeliveryCommon> own_common_;  // without one of the process
+  DeliveryCommon* common_;
   std::unique_ptr<HttpSink> sink_;
   Compressor compressor_;
   const KeyRing& keys_;

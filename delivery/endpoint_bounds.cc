@@ -40,8 +40,10 @@ void EndpointFunction::LookAtBounds(EndpointState& state) {
   if (bounds == nullptr) state.backlog_oldest.reset();
   if (bounds == nullptr || beyond_.contains(state.key)) return;
   const MonotonicTime now = ctx_->clock().Now();
+  const uint64_t bytes = backlog_->bytes(state.key);
+  state.level = levels_->Of(state.customer);
   bool beyond =
-      backlog_->bytes(state.key) > static_cast<uint64_t>(state.share.Of(bounds->bytes_max));
+      bytes > std::min(static_cast<uint64_t>(state.share.Of(bounds->bytes_max)), state.level);
   if (!beyond && now >= state.look_at_age) {
     state.look_at_age = now + kLookAtAgeEvery;
     const absl::optional<Oldest> oldest = FindOldest(state);
@@ -76,7 +78,8 @@ void EndpointFunction::KeepBounds() {
 bool EndpointFunction::KeepBounds(EndpointState& state) {
   const subscriptions::BacklogSettings* bounds = BoundsOf(state);
   if (bounds == nullptr) return false;
-  const auto bytes_max = static_cast<uint64_t>(state.share.Of(bounds->bytes_max));
+  const uint64_t bytes_max =
+      std::min(static_cast<uint64_t>(state.share.Of(bounds->bytes_max)), state.level);
   if (backlog_->bytes(state.key) > bytes_max && state.collapse == nullptr &&
       bounds->policy == subscriptions::BacklogPolicy::kCollapseByKey && !state.collapsed) {
     state.collapse = std::make_unique<BacklogCollapse>(*bounds);
@@ -108,6 +111,7 @@ bool EndpointFunction::KeepBounds(EndpointState& state) {
     if (left == 0) return true;
   }
   state.collapsed = false;
+  state.level = UINT64_MAX;
   return false;
 }
 

@@ -26,6 +26,7 @@
 #include "core/stream/operation.h"
 #include "core/stream/recent_identities.h"
 #include "delivery/backlog.h"
+#include "delivery/backlog_levels.h"
 #include "delivery/backlog_room.h"
 #include "delivery/batch.h"
 #include "delivery/delivery_metrics.h"
@@ -402,6 +403,8 @@ class EndpointFunction final : public KeyedProcessFunction,
   // Endpoints whose backlog is beyond its bounds, each once.
   absl::flat_hash_set<std::string> beyond_;
   std::deque<std::string> beyond_line_;
+  // Of endpoints together, as they were looked at last.
+  std::shared_ptr<const BacklogLevels::Levels> levels_;
   // What is to be forgotten as it was looked through last; the endpoints whose backlogs are to be,
   // and where to go on in the first one's.
   std::shared_ptr<const subscriptions::Erasures> erasures_;

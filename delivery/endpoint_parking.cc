@@ -272,16 +272,22 @@ absl::optional<MonotonicTime> EndpointFunction::OldestPending(const EndpointStat
 
 void EndpointFunction::ParkOld() {
   const MonotonicTime now = ctx_->clock().Now();
+  levels_ = program_.backlog_levels().levels();
+  BacklogLevels::Sizes sizes;
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     LookAtBounds(state);
     TellStatus(state);
     Tell(state);
     TellParts(state);
+    // Those of deleted endpoints go as they are.
+    const uint64_t bytes = backlog_->bytes(state.key);
+    if (bytes > 0 && !state.absent) sizes[state.customer].push_back(bytes);
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
     if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
   });
+  program_.backlog_levels().Tell(this, std::move(sizes));
   ParkHeldOlderThan(program_.draining() ? Duration::zero() : program_.options().park_after,
                     program_.draining() ? ParkReason::kRescale : ParkReason::kAge);
   if (sweeping_) ctx_->SetTimer(kFunctionKey, kAgeTimer, now + kAgeInterval);

@@ -139,6 +139,8 @@ struct EndpointState {
   // Its bounds.
   MonotonicTime look_at_age{};
   size_t bound_endings = 0;  // given up there, and not removed yet
+  // What bounds that it has together with others leave it (BacklogLevels).
+  uint64_t level = UINT64_MAX;
   std::unique_ptr<BacklogCollapse> collapse;
   bool collapsed = false;   // and has not come below its bound since
   uint8_t park_wanted = 0;  // a bit per ParkReason: was refused, and is tried again

@@ -23,7 +23,6 @@
 #include "delivery/delivery_program.h"
 #include "delivery/file_budget.h"
 #include "delivery/memory_metrics.h"
-#include "delivery/own_outage.h"
 #include "delivery/store_figures.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 
@@ -91,6 +90,10 @@ void WorkerOptions::Register(Options& options) {
                       "How long what is written of the backlog waits for company on its way to "
                       "Kafka: the longer, the fewer requests. A crash repeats what was delivered "
                       "from the backlog meanwhile.");
+  options.AddBytes(
+      "state.customer_backlog_bytes_max", &customer_backlog_bytes_max, 1 << 20, int64_t{1} << 50,
+      "What the backlogs of a customer's endpoints hold in one process at most; beyond "
+      "it the largest ones follow their policy as if they were at their bounds.");
   reports.Register(options);
   operational.Register(options);
 }
@@ -151,7 +154,7 @@ struct WorkerRole::Impl {
   DeliveryMetrics delivery_metrics;
   StoreFiguresKeeper stores;
   MemoryAccount overlay_account;
-  OwnOutage own_outage;
+  std::unique_ptr<DeliveryCommon> common;
   std::function<uint64_t()> backlog_memory;
   std::unique_ptr<MemoryMetrics> memory_metrics;
   absl::Mutex mutex;
@@ -239,6 +242,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.durable_backlog = true;
   delivery.backlog_room_bytes = static_cast<size_t>(budget.backlog_room);
   delivery.waiting_bytes_max = static_cast<size_t>(budget.waiting);
+  delivery.customer_backlog_bytes_max = static_cast<uint64_t>(options.customer_backlog_bytes_max);
   delivery.snapshot_age_max = snapshot_age_max;
   delivery.health.breaker.rest_max = options.probe_rest_max;
   delivery.health.auto_disable_after = options.auto_disable_after;
@@ -246,6 +250,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.reports = options.reports;
   delivery.operational = options.operational;
   delivery.key_groups = static_cast<int32_t>(options.key_groups);
+  impl->common = std::make_unique<DeliveryCommon>(delivery);
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);
   sink_options.host_waiting_max = std::max<size_t>(sink_options.in_flight_max / 8, 1);
@@ -267,7 +272,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
     FillRandom(&seed, sizeof seed);
     auto program =
         std::make_unique<DeliveryProgram>(environment, delivery, std::move(sink), *keys,
-                                          shared->delivery_metrics, seed, &shared->own_outage);
+                                          shared->delivery_metrics, seed, shared->common.get());
     absl::MutexLock lock(&shared->mutex);
     program->SetSnapshot(shared->snapshot);
     program->SetDraining(shared->draining);

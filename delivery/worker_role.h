@@ -49,6 +49,7 @@ struct WorkerOptions {
   std::string state_directory;          // empty: below the process's data directory
   int64_t backlog_bytes_max = int64_t{64} << 30;
   std::chrono::milliseconds backlog_linger{50};
+  int64_t customer_backlog_bytes_max = int64_t{10} << 30;  // per process
   EndpointReportingOptions reports;
   OperationalOptions operational;
   // Of the pool's topics; no option: the control topic says it, and key_groups with it.

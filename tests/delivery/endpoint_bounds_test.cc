@@ -147,6 +147,42 @@ TEST_F(EndpointBoundsTest, GivesUpWhatHasWaitedForLongerThanAllowedAndNotBefore)
   }
 }
 
+// Two endpoints of one customer on a shard: the larger one makes room.
+TEST_F(EndpointBoundsTest, ACustomersLargestBacklogMakesRoomAtItsCustomersBound) {
+  options_.customer_backlog_bytes_max = 20'000;
+  MakeProgram();
+  const subscriptions::EndpointId other{Bytes(3)};
+  settings_.pause.by_customer = true;
+  others_ = {{other, settings_}};
+  BeginPaused();
+  const auto deliver = [&](int64_t first, int64_t last) {
+    for (int64_t n = first; n <= last; ++n) {
+      subscriptions::DispatchRecord record = MakeRecord(n);
+      record.identity.endpoint = other;
+      record.message_id = subscriptions::MakeMessageId(record.identity, record.event_id);
+      Deliver(record);
+    }
+  };
+  deliver(2'000'000, 2'000'000);
+  Settle();
+  Deliver(1, 150);
+  deliver(1'001, 1'020);
+  Settle();
+  const uint64_t one = BacklogBytes() / BacklogMessages();
+  ASSERT_GT(BacklogBytes(), 20'000u);
+  for (int i = 0; i < 10; ++i) {
+    Advance(seconds(1));
+    Keep();
+  }
+  EXPECT_LE(BacklogBytes(), 20'000u);
+  EXPECT_GE(BacklogBytes(), 20'000 - 2 * one) << "and no more than that";
+  EXPECT_EQ(ctx().emitted().size() + BacklogMessages(), 172u) << "none is lost";
+  for (size_t i = 0; i < ctx().emitted().size(); ++i) {
+    EXPECT_EQ(Letter(i).endpoint, endpoint_);
+    EXPECT_EQ(Letter(i).reason, dlq::DeadReason::kBacklogFull);
+  }
+}
+
 TEST_F(EndpointBoundsTest, KeepsTheNewestOfEachKeyAndReportsTheOthers) {
   settings_.backlog.policy = BacklogPolicy::kCollapseByKey;
   settings_.backlog.collapse_pointer = "/k";
