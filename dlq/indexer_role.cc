@@ -12,11 +12,11 @@
 #include "core/base/event_loop.h"
 #include "core/base/status_macros.h"
 #include "core/postgres/pool.h"
-#include "dlq/erasure_job.h"
 #include "dlq/indexer_function.h"
 #include "dlq/letters/dead_letter_log.h"
 #include "dlq/report_indexer.h"
 #include "dlq/reports/report_record.h"
+#include "dlq/upkeep_job.h"
 
 namespace postrider::dlq {
 namespace {
@@ -57,11 +57,11 @@ class IndexerProgram final : public ShardProgram {
 class ReportIndexerProgram final : public ShardProgram {
  public:
   ReportIndexerProgram(EventLoop& loop, const ConnectionOptions& database,
-                       ReportIndexerMetrics& metrics, ErasureMetrics& erasure_metrics)
+                       ReportIndexerMetrics& metrics, UpkeepMetrics& upkeep_metrics)
       : pool_(loop, PoolOf(database, kReportPartitions),
               static_cast<uint64_t>(loop.clock().Now().time_since_epoch().count())),
         metrics_(metrics),
-        erasures_(loop, pool_, erasure_metrics) {}
+        upkeep_(loop, pool_, upkeep_metrics) {}
 
   std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
     return std::make_unique<ReportIndexerFunction>(pool_, metrics_, ReportIndexerLimits());
@@ -70,7 +70,7 @@ class ReportIndexerProgram final : public ShardProgram {
  private:
   Pool pool_;
   ReportIndexerMetrics& metrics_;
-  ErasureJob erasures_;
+  UpkeepJob upkeep_;
 };
 
 }  // namespace
@@ -86,10 +86,10 @@ void IndexerOptions::Register(Options& options) {
 
 struct IndexerRole::Impl {
   explicit Impl(Metrics& metrics)
-      : letter_metrics(metrics), report_metrics(metrics), erasure_metrics(metrics) {}
+      : letter_metrics(metrics), report_metrics(metrics), upkeep_metrics(metrics) {}
   IndexerMetrics letter_metrics;
   ReportIndexerMetrics report_metrics;
-  ErasureMetrics erasure_metrics;
+  UpkeepMetrics upkeep_metrics;
   std::unique_ptr<Job> letters;
   std::unique_ptr<Job> reports;
 };
@@ -127,12 +127,12 @@ absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(Log& log, const 
   reports.start = StartPolicy::kLogStart;
   reports.pending_records_max = options.reports_max;
   ReportIndexerMetrics* report_metrics = &impl->report_metrics;
-  ErasureMetrics* erasure_metrics = &impl->erasure_metrics;
+  UpkeepMetrics* upkeep_metrics = &impl->upkeep_metrics;
   ShardProgramFactory report_factory =
-      [database = std::move(database), report_metrics, erasure_metrics](
+      [database = std::move(database), report_metrics, upkeep_metrics](
           const ShardEnvironment& environment) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
     return std::make_unique<ReportIndexerProgram>(environment.loop, database, *report_metrics,
-                                                  *erasure_metrics);
+                                                  *upkeep_metrics);
   };
   ASSIGN_OR_RETURN(impl->reports,
                    Job::Start(log, clock, metrics, reports, std::move(report_factory)));

@@ -88,6 +88,29 @@ GRANT DELETE ON postrider.dead_letters, postrider.attempts, postrider.endpoint_s
 GRANT SELECT, UPDATE ON postrider.erasures TO :indexer;
 GRANT EXECUTE ON FUNCTION postrider.erase_some(integer) TO :indexer;
 CREATE POLICY indexer ON postrider.erasures TO :indexer USING (true) WITH CHECK (true);
+-- And deletes what was deleted long ago, of which alone it sees anything.
+GRANT DELETE ON postrider.customers, postrider.grants, postrider.event_types, postrider.endpoints,
+    postrider.subscriptions, postrider.api_keys, postrider.erasures TO :indexer;
+GRANT SELECT (id, deleted_at) ON postrider.customers TO :indexer;
+GRANT SELECT (customer_id, tenant, deleted_at) ON postrider.grants TO :indexer;
+GRANT SELECT (name, deleted_at) ON postrider.event_types TO :indexer;
+GRANT SELECT (id, customer_id, deleted_at) ON postrider.endpoints TO :indexer;
+GRANT SELECT (id, customer_id, endpoint_id, deleted_at) ON postrider.subscriptions TO :indexer;
+GRANT SELECT (key_id, customer_id, revoked_at) ON postrider.api_keys TO :indexer;
+GRANT EXECUTE ON FUNCTION postrider.purge_some(integer), postrider.drop_letter_days(integer),
+    postrider.lock_letter_day(date), postrider.drop_letter_day(date) TO :indexer;
+CREATE POLICY indexer ON postrider.customers TO :indexer
+    USING (deleted_at < now() - interval '30 days');
+CREATE POLICY indexer ON postrider.grants TO :indexer
+    USING (deleted_at < now() - interval '30 days');
+CREATE POLICY indexer ON postrider.event_types TO :indexer
+    USING (deleted_at < now() - interval '30 days');
+CREATE POLICY indexer ON postrider.endpoints TO :indexer
+    USING (deleted_at < now() - interval '30 days');
+CREATE POLICY indexer ON postrider.subscriptions TO :indexer
+    USING (deleted_at < now() - interval '30 days');
+CREATE POLICY indexer ON postrider.api_keys TO :indexer
+    USING (revoked_at < now() - interval '30 days');
 
 -- The reader: all desired state but keys, for snapshots; writes nothing.
 GRANT SELECT ON postrider.customers, postrider.grants, postrider.event_types, postrider.endpoints,

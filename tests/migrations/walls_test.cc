@@ -208,9 +208,19 @@ TEST_F(WallsTest, TheOwnerIsHeldByTheWallsToo) {
 
 TEST_F(WallsTest, TheIndexerWritesLettersAndNothingElse) {
   EXPECT_EQ(Count(*indexer_, "dead_letters"), "2");
-  for (const char* table : {"customers", "grants", "endpoints", "subscriptions", "api_keys"}) {
-    EXPECT_EQ(Count(*indexer_, table), "42501") << table;
+  for (const char* table :
+       {"customers", "grants", "endpoints", "subscriptions", "api_keys", "event_types"}) {
+    EXPECT_EQ(Count(*indexer_, table), "0") << table << ": what was deleted long ago, to purge it";
+    ASSERT_OK(indexer_->Script(absl::StrCat("DELETE FROM postrider.", table)));
   }
+  EXPECT_THAT(indexer_->Script("SELECT secrets_sealed FROM postrider.endpoints"),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  EXPECT_THAT(indexer_->Script("UPDATE postrider.endpoints SET enabled = false"),
+              StatusIs(absl::StatusCode::kPermissionDenied));
+  ASSERT_OK(As("postrider.operator", "on"));
+  EXPECT_EQ(Count(*api_, "customers"), "2");
+  EXPECT_EQ(Count(*api_, "endpoints"), "2");
+  EXPECT_EQ(Count(*api_, "api_keys"), "2");
   EXPECT_EQ(Count(*indexer_, "erasures"), "0");
   EXPECT_FALSE(indexer_
                    ->Script("INSERT INTO postrider.erasures (id, tenant) VALUES "
@@ -230,6 +240,41 @@ TEST_F(WallsTest, TheReaderReadsDesiredStateAndWritesNothing) {
   EXPECT_EQ(Count(*reader_, "dead_letters"), "42501");
   EXPECT_THAT(reader_->Script("UPDATE postrider.endpoints SET url = 'x'"),
               StatusIs(absl::StatusCode::kPermissionDenied));
+}
+
+TEST_F(WallsTest, ADayOfLettersGoesWhenNoneOfItIsYoung) {
+  ASSERT_OK(indexer_->Script(
+      "SELECT postrider.ensure_letter_days(current_date - 20, current_date - 10)"));
+  const auto put = [this](int days_ago, const char* created_at) {
+    ASSERT_OK(indexer_->Script(absl::StrCat(
+        "INSERT INTO postrider.dead_letters (day, id, customer_id, endpoint_id, message_id, "
+        "event_id, type, tenant, event_time, reason, attempts, data, created_at) VALUES "
+        "(current_date - ",
+        days_ago, ", gen_random_uuid(), '", kCustomerA, "', '", kEndpointA,
+        "', 'msg_z', '', 't', 't1', now(), 'gone', 1, '', ", created_at, ")")));
+  };
+  put(20, "now() - interval '15 days'");
+  put(19, "now() - interval '15 days'");
+  put(19, "now() - interval '13 days'");
+  put(12, "now() - interval '15 days'");
+  const auto drop = [this] {
+    auto dropped = indexer_->Query("SELECT postrider.drop_letter_days(14)");
+    return dropped.ok() ? std::string(dropped->text(0, 0)) : SqlState(dropped.status());
+  };
+  // 20, 18, 17 and 16 days ago.
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(drop(), "1");
+  EXPECT_EQ(drop(), "0");
+  EXPECT_EQ(Count(*indexer_, "dead_letters WHERE message_id = 'msg_z'"), "3");
+  // One that is of such a day all the same.
+  ASSERT_OK_AND_ASSIGN(QueryResult made,
+                       indexer_->Query("SELECT postrider.ensure_letter_days(current_date - 20, "
+                                       "current_date - 20)"));
+  EXPECT_EQ(made.text(0, 0), "1");
+  // By nobody's word is a day dropped that may have young ones.
+  ASSERT_OK(indexer_->Script("SELECT postrider.drop_letter_day(current_date - 12)"));
+  EXPECT_EQ(Count(*indexer_, "dead_letters WHERE day = current_date - 12"), "1");
+  EXPECT_EQ(Touched("SELECT postrider.drop_letter_days(14)"), "42501");
+  EXPECT_EQ(Touched("SELECT postrider.purge_some(10)"), "42501");
 }
 
 TEST_F(WallsTest, LettersGetAPartitionPerDay) {

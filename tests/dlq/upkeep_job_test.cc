@@ -1,4 +1,4 @@
-#include "dlq/erasure_job.h"
+#include "dlq/upkeep_job.h"
 
 #include <chrono>
 #include <memory>
@@ -16,7 +16,7 @@ using subscriptions::EndpointId;
 using subscriptions::ErasureId;
 using tests::RunUntil;
 
-class ErasureJobTest : public LetterDatabaseTest {
+class UpkeepJobTest : public LetterDatabaseTest {
  protected:
   void SetUp() override {
     LetterDatabaseTest::SetUp();
@@ -65,10 +65,11 @@ class ErasureJobTest : public LetterDatabaseTest {
     return id;
   }
   void Begin() {
-    ErasureLimits limits;
+    UpkeepLimits limits;
     limits.rows_max = 7;
-    limits.between_steps = limits.when_idle = limits.after_failure = milliseconds(5);
-    job_ = std::make_unique<ErasureJob>(*loop_, *pool_, erasure_metrics_, limits);
+    limits.between_steps = limits.after_failure = milliseconds(5);
+    limits.when_idle.fill(milliseconds(5));
+    job_ = std::make_unique<UpkeepJob>(*loop_, *pool_, upkeep_metrics_, limits);
   }
   bool Erased(const std::string& id) {
     return RunUntil(*loop_, [&] {
@@ -86,13 +87,13 @@ class ErasureJobTest : public LetterDatabaseTest {
   }
 
   Metrics metrics_;
-  ErasureMetrics erasure_metrics_{metrics_};
+  UpkeepMetrics upkeep_metrics_{metrics_};
   std::unique_ptr<BlockingSession> operator_;
   std::unique_ptr<Pool> pool_;
-  std::unique_ptr<ErasureJob> job_;
+  std::unique_ptr<UpkeepJob> job_;
 };
 
-TEST_F(ErasureJobTest, DeletesWhatATenantHadUntilTheWishAndNothingElse) {
+TEST_F(UpkeepJobTest, DeletesWhatATenantHadUntilTheWishAndNothingElse) {
   const std::string tenant = absl::StrCat("t-", Customer());
   for (int i = 0; i < 20; ++i) PutLetter(tenant, absl::StrCat("e", i), -60);
   for (int i = 0; i < 3; ++i) PutLetter(tenant, absl::StrCat("late", i), 60);
@@ -109,10 +110,10 @@ TEST_F(ErasureJobTest, DeletesWhatATenantHadUntilTheWishAndNothingElse) {
                              "FROM postrider.erasures WHERE id = '",
                              wish, "'")),
             "20 9 true");
-  EXPECT_GE(erasure_metrics_.rows.value(), 29);
+  EXPECT_GE(upkeep_metrics_.gone[0]->value(), 29);
 }
 
-TEST_F(ErasureJobTest, DeletesTheLettersOfAnEventAndTheAttemptsOfItsMessages) {
+TEST_F(UpkeepJobTest, DeletesTheLettersOfAnEventAndTheAttemptsOfItsMessages) {
   PutLetter("t1", "wanted", -60);
   PutLetter("t1", "kept", -60);
   PutAttempt("t1", "msg_wanted");
@@ -127,7 +128,7 @@ TEST_F(ErasureJobTest, DeletesTheLettersOfAnEventAndTheAttemptsOfItsMessages) {
   EXPECT_EQ(Attempts("message_id = 'msg_kept'"), "1");
 }
 
-TEST_F(ErasureJobTest, DeletesAllThatIsLeftOfADeletedCustomer) {
+TEST_F(UpkeepJobTest, DeletesAllThatIsLeftOfADeletedCustomer) {
   PutLetter("t1", "e", -60);
   PutAttempt("t1", "msg_e");
   ASSERT_OK(indexer_->Script(absl::StrCat(
@@ -149,7 +150,7 @@ TEST_F(ErasureJobTest, DeletesAllThatIsLeftOfADeletedCustomer) {
 }
 
 // Until every worker knows of it something may come yet.
-TEST_F(ErasureJobTest, IsNotDoneBeforeTenSecondsHavePassed) {
+TEST_F(UpkeepJobTest, IsNotDoneBeforeTenSecondsHavePassed) {
   const std::string young = Wish("customer_id", absl::StrCat("'", Customer(), "'"), 1);
   PutLetter("t1", "e", -60);
   Begin();
@@ -160,13 +161,67 @@ TEST_F(ErasureJobTest, IsNotDoneBeforeTenSecondsHavePassed) {
             "erasing");
 }
 
-TEST_F(ErasureJobTest, AWishOfLongAgoIsLookedAtNoMore) {
+TEST_F(UpkeepJobTest, AWishOfLongAgoIsLookedAtNoMore) {
   const std::string wish = Wish("tenant", "'nobody'", 16 * 86'400);
   Begin();
   ASSERT_TRUE(RunUntil(*loop_, [&] {
     return Ask(absl::StrCat("SELECT deleted_at IS NOT NULL FROM postrider.erasures WHERE id = '",
                             wish, "'")) == "t";
   }));
+}
+
+// A customer with all that it had, and grants and event types of others.
+TEST_F(UpkeepJobTest, PurgesWhatWasDeletedThirtyDaysAgoAndNothingElse) {
+  const auto make = [this](const std::string& customer, const std::string& deleted_at) {
+    const std::string values = absl::StrCat("'", customer, "', ", deleted_at);
+    ASSERT_OK(operator_->Script(absl::StrCat(
+        "INSERT INTO postrider.customers (id, name, deleted_at) VALUES ('", customer, "', 'n', ",
+        deleted_at, "); UPDATE postrider.grants SET deleted_at = ", deleted_at,
+        " WHERE customer_id = '", customer,
+        "'; INSERT INTO postrider.grants (tenant, customer_id, deleted_at) SELECT 't' || i, ",
+        values, " FROM generate_series(1, 20) i; ",
+        "INSERT INTO postrider.endpoints (customer_id, deleted_at, id, url, mode, events_max, "
+        "bytes_max, wait_max_ms, attempts, horizon_ms, first_delay_ms, factor, cap_ms, window_max, "
+        "timeout_ms, secrets_sealed) VALUES (",
+        values, ", '", customer,
+        "', 'https://example.com/', 'batch', 1000, 1048576, 1000, 5, 60000, 1000, 2, 20000, 32, "
+        "15000, '\\x01'); "
+        "INSERT INTO postrider.subscriptions (customer_id, deleted_at, id, endpoint_id, "
+        "event_types, scope_kind) VALUES (",
+        values, ", '", customer, "', '", customer, "', '{a}', 'granted'); ",
+        "INSERT INTO postrider.api_keys (customer_id, revoked_at, key_id, secret_sha256, scope) "
+        "VALUES (",
+        values, ", substr(md5('", customer, "'), 1, 12), sha256('x'), 'customer'); ",
+        "INSERT INTO postrider.erasures (customer_id, id) VALUES ('", customer, "', '", customer,
+        "')")));
+  };
+  const std::string old = NewId<CustomerId>(clock_).ToUuid();
+  const std::string young = NewId<CustomerId>(clock_).ToUuid();
+  make(old, "now() - interval '31 days'");
+  make(young, "now() - interval '29 days'");
+  const auto left = [this](const std::string& customer) {
+    std::string counts;
+    for (const char* table : {"grants", "endpoints", "subscriptions", "api_keys", "erasures"}) {
+      absl::StrAppend(&counts,
+                      operator_
+                          ->Query(absl::StrCat("SELECT count(*) FROM postrider.", table,
+                                               " WHERE customer_id = '", customer, "'"))
+                          ->text(0, 0),
+                      " ");
+    }
+    return absl::StrCat(
+        counts, operator_
+                    ->Query(absl::StrCat("SELECT count(*) FROM postrider.customers WHERE id = '",
+                                         customer, "'"))
+                    ->text(0, 0));
+  };
+  ASSERT_EQ(left(old), "21 1 1 1 1 1");
+  Begin();
+  EXPECT_TRUE(RunUntil(*loop_, [&] { return left(old) == "0 0 0 0 0 0"; })) << left(old);
+  EXPECT_EQ(left(young), "21 1 1 1 1 1");
+  EXPECT_EQ(left(Customer()), "1 0 0 0 0 1") << "with its own tenant";
+  EXPECT_GE(upkeep_metrics_.gone[1]->value(), 25);
+  EXPECT_EQ(upkeep_metrics_.failures[1]->value(), 0);
 }
 
 }  // namespace
