@@ -6,7 +6,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "api/internal/call.h"
 #include "api/internal/resources.h"
 #include "api/publisher.h"
@@ -27,10 +29,16 @@ namespace {
 using subscriptions::FieldFaults;
 
 constexpr size_t kEventsMost = 1'000;
+// What the answer to a body of lines tells of those that were refused.
+constexpr size_t kLineErrorsMax = 1'000;
+constexpr size_t kErrorsOfALineMax = 10;
+constexpr size_t kPointerBytesMax = 200;
 
 // One event of the request, as it will be appended.
 struct NewEvent {
-  std::string pointer;  // where it stands in the body: "" or "/7"
+  std::string pointer;  // where it stands in the body or its line: "" or "/7"
+  int64_t line = 0;     // of a body of lines
+  FieldFaults faults;
   std::string id;
   std::string type;
   std::string tenant;
@@ -51,7 +59,7 @@ absl::optional<std::string> StringValue(absl::string_view raw) {
 // Reads the members of one event.
 class EventReader {
  public:
-  EventReader(NewEvent* event, FieldFaults* faults) : event_(event), faults_(faults) {}
+  explicit EventReader(NewEvent* event) : event_(event), faults_(&event->faults) {}
 
   void Read(absl::string_view raw, size_t data_bytes_max) {
     const absl::optional<std::vector<RawMember>> members = RawMembers(raw);
@@ -125,6 +133,14 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
   explicit Publishing(CallPtr the_call) : call(std::move(the_call)) {}
 
   void Start();
+  // The events as they stand in the body, read; false: there are none to go on with, and it is
+  // answered.
+  bool ReadLines();
+  bool ReadArray();
+  void ReadOne(absl::string_view raw, NewEvent& event);
+  // Refuses what has faults: all of an array for one of them, of lines those alone. False: nothing
+  // is left, and it is answered.
+  bool GoesOn();
   void FindTypes();
   void FindTopics();
   void AppendAll();
@@ -136,6 +152,13 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
     call->Answer(std::move(response));
   }
   void Fail(const FieldFaults& faults) { Answer(ProblemFromFaults(faults)); }
+  // The log or the database does not answer.
+  void FailForNow(Response response) {
+    if (lines() == nullptr) return Answer(std::move(response));
+    Response told = LinesProblem(503, kNotSettled, lines()->first_line - 1);
+    told.headers = std::move(response.headers);
+    Answer(std::move(told));
+  }
   Response NotAcknowledged() const {
     return ProblemRetry(503,
                         "Not every event was acknowledged. Some or all of them may have been "
@@ -143,6 +166,21 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
                         "receivers can tell a repeat.",
                         std::chrono::seconds(1));
   }
+  static constexpr absl::string_view kNotSettled =
+      "Lines up to `lines_settled` are stored, or refused in `errors`; it is not known of those "
+      "that "
+      "follow. Publish these again with the same `id`, by which receivers can tell a repeat.";
+  // Null: the body is not one of lines.
+  LineStream* lines() const { return call->request.lines.get(); }
+  Response LinesProblem(int status, absl::string_view detail, int64_t settled) const {
+    JsonValue members = JsonValue::MakeObject({{"accepted", lines()->accepted},
+                                               {"refused", lines()->refused},
+                                               {"lines_settled", settled}});
+    if (lines()->refused > 0) members.Set("errors", lines()->errors);
+    return ProblemWith(status, detail, members);
+  }
+  void RefuseLine(const NewEvent& event);
+  void EndLines();
 
   const CallPtr call;
   std::vector<NewEvent> events;
@@ -160,53 +198,131 @@ bool Allowed(const std::vector<std::string>& patterns, absl::string_view type) {
 }
 
 void Publishing::Start() {
-  const Publisher& publisher = call->api.publisher;
-  if (absl::Status proof = ProveOneJsonValue(call->request.body); !proof.ok()) {
-    return Answer(Problem(400, absl::StrCat("The body is not one JSON value: ", proof.message())));
-  }
-  const absl::optional<std::vector<absl::string_view>> elements = RawElements(call->request.body);
-  if (elements && (elements->empty() || elements->size() > kEventsMost)) {
-    return Fail({{"", absl::StrCat("must have 1 to ", kEventsMost, " events")}});
-  }
-  FieldFaults faults;
-  events.resize(elements ? elements->size() : 1);
-  for (size_t i = 0; i < events.size(); ++i) {
-    NewEvent& event = events[i];
-    if (elements) event.pointer = absl::StrCat("/", i);
-    EventReader(&event, &faults)
-        .Read(elements ? (*elements)[i] : absl::string_view(call->request.body),
-              publisher.options().event_bytes_max);
-    if (event.id.empty()) {
-      const IdBytes bytes = NewIdBytes(call->api.clock);
-      event.id = absl::StrCat(
-          "evt_", EncodeBase32({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
-    }
-    if (event.time.empty()) event.time = FormatRfc3339(call->api.clock.Wall());
-  }
+  if (lines() != nullptr && lines()->end != LineStream::End::kNotYet) return EndLines();
+  if (lines() != nullptr ? !ReadLines() : !ReadArray()) return;
   call->request.body.clear();
-  if (!faults.empty()) return Fail(faults);
+  if (!GoesOn()) return;
+  const Publisher& publisher = call->api.publisher;
   const Principal& principal = call->request.principal;
   const absl::flat_hash_set<std::string> tenants(principal.tenants.begin(),
                                                  principal.tenants.end());
   for (NewEvent& event : events) {
     if (!Allowed(principal.event_types, event.type) ||
         (!tenants.contains("*") && !tenants.contains(event.tenant))) {
-      return Answer(Problem(
-          403, absl::StrCat("This key may not publish the type or the tenant of ",
-                            event.pointer.empty() ? "the event" : "event ", event.pointer)));
+      std::string detail =
+          absl::StrCat("This key may not publish the type or the tenant of ",
+                       event.pointer.empty() ? "the event" : "event ", event.pointer);
+      if (lines() == nullptr) return Answer(Problem(403, detail));
+      event.faults.push_back({"", std::move(detail)});
+      continue;
     }
     absl::StatusOr<std::string> topic = publisher.TopicOf(event.type);
     if (topic.ok()) {
       event.topic = *std::move(topic);
     } else {
-      faults.push_back({event.pointer + "/type", std::string(topic.status().message())});
+      event.faults.push_back({event.pointer + "/type", std::string(topic.status().message())});
     }
   }
-  if (!faults.empty()) return Fail(faults);
+  if (!GoesOn()) return;
   deadline = call->api.loop.CallAfter(
       publisher.options().answer_within,
-      [self = shared_from_this()] { self->Answer(self->NotAcknowledged()); });
+      [self = shared_from_this()] { self->FailForNow(self->NotAcknowledged()); });
   FindTypes();
+}
+
+bool Publishing::ReadArray() {
+  if (absl::Status proof = ProveOneJsonValue(call->request.body); !proof.ok()) {
+    Answer(Problem(400, absl::StrCat("The body is not one JSON value: ", proof.message())));
+    return false;
+  }
+  const absl::optional<std::vector<absl::string_view>> elements = RawElements(call->request.body);
+  if (elements && (elements->empty() || elements->size() > kEventsMost)) {
+    Fail({{"", absl::StrCat("must have 1 to ", kEventsMost, " events")}});
+    return false;
+  }
+  events.resize(elements ? elements->size() : 1);
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (elements) events[i].pointer = absl::StrCat("/", i);
+    ReadOne(elements ? (*elements)[i] : absl::string_view(call->request.body), events[i]);
+  }
+  return true;
+}
+
+bool Publishing::ReadLines() {
+  int64_t number = lines()->first_line;
+  for (absl::string_view line : absl::StrSplit(call->request.body, '\n')) {
+    const int64_t mine = number++;
+    line = absl::StripAsciiWhitespace(line);
+    if (line.empty()) continue;
+    NewEvent& event = events.emplace_back();
+    event.line = mine;
+    if (absl::Status proof = ProveOneJsonValue(line); !proof.ok()) {
+      event.faults.push_back({"", absl::StrCat("is not one JSON value: ", proof.message())});
+    } else {
+      ReadOne(line, event);
+    }
+  }
+  if (!events.empty()) return true;
+  Answer(JsonResponse(kLinesGoOn, JsonValue::MakeObject()));
+  return false;
+}
+
+void Publishing::ReadOne(absl::string_view raw, NewEvent& event) {
+  EventReader(&event).Read(raw, call->api.publisher.options().event_bytes_max);
+  if (event.id.empty()) {
+    const IdBytes bytes = NewIdBytes(call->api.clock);
+    event.id = absl::StrCat(
+        "evt_", EncodeBase32({reinterpret_cast<const char*>(bytes.data()), bytes.size()}));
+  }
+  if (event.time.empty()) event.time = FormatRfc3339(call->api.clock.Wall());
+}
+
+bool Publishing::GoesOn() {
+  FieldFaults faults;
+  if (lines() == nullptr) {
+    for (NewEvent& event : events) {
+      faults.insert(faults.end(), event.faults.begin(), event.faults.end());
+    }
+    if (!faults.empty()) Fail(faults);
+    return faults.empty();
+  }
+  const auto refused = std::stable_partition(
+      events.begin(), events.end(), [](const NewEvent& event) { return event.faults.empty(); });
+  for (auto event = refused; event != events.end(); ++event) RefuseLine(*event);
+  events.erase(refused, events.end());
+  if (events.empty()) Answer(JsonResponse(kLinesGoOn, JsonValue::MakeObject()));
+  return !events.empty();
+}
+
+void Publishing::RefuseLine(const NewEvent& event) {
+  ++lines()->refused;
+  for (size_t i = 0; i < event.faults.size() && i < kErrorsOfALineMax; ++i) {
+    if (lines()->errors.array()->size() >= kLineErrorsMax) return;
+    JsonValue error = JsonValue::MakeObject({{"line", event.line}});
+    std::string pointer = event.faults[i].pointer.substr(0, kPointerBytesMax);
+    // Not within a character.
+    while (!IsUtf8(pointer)) pointer.pop_back();
+    error.Set("pointer", std::move(pointer));
+    error.Set("detail", event.faults[i].detail);
+    lines()->errors.Append(std::move(error));
+  }
+}
+
+void Publishing::EndLines() {
+  const int64_t settled = lines()->first_line - 1;
+  if (lines()->end == LineStream::End::kCut) {
+    const int status = lines()->cut.status;
+    Response told = LinesProblem(status, lines()->cut.detail, settled);
+    if (status == 503) told.headers.emplace_back("retry-after", "1");
+    return Answer(std::move(told));
+  }
+  if (lines()->refused > 0) {
+    return Answer(LinesProblem(
+        422, "The lines that `errors` names were refused; all others are stored.", settled));
+  }
+  Answer(JsonResponse(
+      202, JsonValue::MakeObject(
+               {{"accepted", lines()->accepted}, {"refused", 0}, {"lines_settled", settled}})));
 }
 
 void Publishing::FindTypes() {
@@ -216,16 +332,14 @@ void Publishing::FindTypes() {
       std::vector<std::string>(types.begin(), types.end()),
       [self = shared_from_this()](absl::StatusOr<std::vector<std::string>> missing) {
         if (self->answered) return;
-        if (!missing.ok()) return self->Answer(ProblemFromStatus(missing.status()));
+        if (!missing.ok()) return self->FailForNow(ProblemFromStatus(missing.status()));
         const absl::flat_hash_set<std::string> unknown(missing->begin(), missing->end());
-        FieldFaults faults;
-        for (const NewEvent& event : self->events) {
+        for (NewEvent& event : self->events) {
           if (unknown.contains(event.type)) {
-            faults.push_back({event.pointer + "/type", "is no registered event type"});
+            event.faults.push_back({event.pointer + "/type", "is no registered event type"});
           }
         }
-        if (!faults.empty()) return self->Fail(faults);
-        self->FindTopics();
+        if (self->GoesOn()) self->FindTopics();
       });
 }
 
@@ -238,22 +352,18 @@ void Publishing::FindTopics() {
         topic, [self = shared_from_this(), topic](absl::StatusOr<int32_t> count) {
           if (count.ok()) {
             self->partitions[topic] = *count;
-          } else if (self->failure.ok()) {
+          } else if (!absl::IsNotFound(count.status())) {
             self->failure = count.status();
           }
           if (--self->waiting != 0 || self->answered) return;
-          if (absl::IsNotFound(self->failure)) {
-            FieldFaults faults;
-            for (const NewEvent& event : self->events) {
-              if (self->partitions.contains(event.topic)) continue;
-              faults.push_back({event.pointer + "/type",
-                                absl::StrCat("has no topic: create ", event.topic,
-                                             " in the log, or switch api.create_topics on")});
-            }
-            return self->Fail(faults);
+          if (!self->failure.ok()) return self->FailForNow(ProblemFromStatus(self->failure));
+          for (NewEvent& event : self->events) {
+            if (self->partitions.contains(event.topic)) continue;
+            event.faults.push_back({event.pointer + "/type",
+                                    absl::StrCat("has no topic: create ", event.topic,
+                                                 " in the log, or switch api.create_topics on")});
           }
-          if (!self->failure.ok()) return self->Answer(ProblemFromStatus(self->failure));
-          self->AppendAll();
+          if (self->GoesOn()) self->AppendAll();
         });
   }
 }
@@ -284,7 +394,11 @@ void Publishing::AppendAll() {
 void Publishing::OneDone(absl::Status status) {
   if (failure.ok()) failure = std::move(status);
   if (--waiting != 0 || answered) return;
-  if (!failure.ok()) return Answer(NotAcknowledged());
+  if (!failure.ok()) return FailForNow(NotAcknowledged());
+  if (lines() != nullptr) {
+    lines()->accepted += static_cast<int64_t>(events.size());
+    return Answer(JsonResponse(kLinesGoOn, JsonValue::MakeObject()));
+  }
   JsonValue rows = JsonValue::MakeArray();
   for (const NewEvent& event : events) {
     rows.Append(JsonValue::MakeObject({{"id", event.id},
@@ -300,16 +414,18 @@ void Publish(CallPtr call) { std::make_shared<Publishing>(std::move(call))->Star
 }  // namespace
 
 void AddEventRoutes(const ApiParts& parts, Router* router) {
-  router->Add({.method = HttpMethod::kPost,
-               .path = "/v1/events",
-               .scope = RequiredScope::kPublisher,
-               .handler = Handle(parts, Publish),
-               .operation_id = "publishEvents",
-               .summary = "Publish one event or an array of them; answers when all are stored",
-               .body_bytes_max = kBodyBytesMax,
-               .request_schema = "EventsInput",
-               .response_schema = "EventsPublished",
-               .success_status = 202});
+  router->Add(
+      {.method = HttpMethod::kPost,
+       .path = "/v1/events",
+       .scope = RequiredScope::kPublisher,
+       .handler = Handle(parts, Publish),
+       .operation_id = "publishEvents",
+       .summary = "Publish one event, an array or lines of them; answers when all are stored",
+       .body_bytes_max = kBodyBytesMax,
+       .takes_lines = true,
+       .request_schema = "EventsInput",
+       .response_schema = "EventsPublished",
+       .success_status = 202});
 }
 
 }  // namespace postrider::api

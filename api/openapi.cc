@@ -65,10 +65,18 @@ JsonValue Operation(const Route& route, const JsonValue& schemas) {
   JsonValue parameters = ParametersOf(route);
   if (!parameters.array()->empty()) operation.Set("parameters", std::move(parameters));
   if (!route.request_schema.empty()) {
-    operation.Set(
-        "requestBody",
-        JsonValue::MakeObject(
-            {{"content", Content("application/json", Reference(schemas, route.request_schema))}}));
+    JsonValue content = Content("application/json", Reference(schemas, route.request_schema));
+    if (route.takes_lines) {
+      content.Set(
+          "application/x-ndjson",
+          JsonValue::MakeObject(
+              {{"schema", JsonValue::MakeObject({{"type", "string"},
+                                                 {"description",
+                                                  "One on each line; stored while it comes in, "
+                                                  "so lines that are refused leave the others "
+                                                  "as they are."}})}}));
+    }
+    operation.Set("requestBody", JsonValue::MakeObject({{"content", std::move(content)}}));
   }
   JsonValue success = JsonValue::MakeObject({{"description", "Done."}});
   if (!route.response_schema.empty()) {

@@ -14,12 +14,14 @@ constexpr std::chrono::seconds kRetryAfter{1};
 // A body of a megabyte can have a hundred thousand faults; nobody reads more than some.
 constexpr size_t kFaultsShownMax = 100;
 
-Response Make(int status, absl::string_view detail, JsonValue errors) {
+Response Make(int status, absl::string_view detail, const JsonValue& members) {
   JsonValue document = JsonValue::MakeObject({{"type", "about:blank"},
                                               {"title", StatusTitle(status)},
                                               {"status", status},
                                               {"detail", detail}});
-  if (!errors.is_null()) document.Set("errors", std::move(errors));
+  if (members.is_object()) {
+    for (const JsonMember& member : *members.object()) document.Set(member.name, member.value);
+  }
   Response response;
   response.status = status;
   response.content_type = "application/problem+json";
@@ -34,7 +36,7 @@ Response WithErrors(const subscriptions::FieldFaults& faults, absl::string_view 
     if (errors.array()->size() == kFaultsShownMax) break;
     errors.Append(JsonValue::MakeObject({{key, fault.pointer}, {"detail", fault.detail}}));
   }
-  return Make(422, detail, std::move(errors));
+  return Make(422, detail, JsonValue::MakeObject({{"errors", std::move(errors)}}));
 }
 
 }  // namespace
@@ -84,6 +86,10 @@ Response ProblemRetry(int status, absl::string_view detail, std::chrono::seconds
   Response response = Make(status, detail, JsonValue());
   response.headers.emplace_back("retry-after", absl::StrCat(after.count()));
   return response;
+}
+
+Response ProblemWith(int status, absl::string_view detail, const JsonValue& members) {
+  return Make(status, detail, members);
 }
 
 Response ProblemNotFound() { return Problem(404, "There is nothing here for this key."); }

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "api/request.h"
+#include "core/json/json.h"
 #include "subscriptions/registry/field_fault.h"
 
 namespace postrider::api {
@@ -33,6 +34,9 @@ Response ProblemFromParameters(const subscriptions::FieldFaults& faults);
 Response Problem(int status, absl::string_view detail);
 // With Retry-After in seconds.
 Response ProblemRetry(int status, absl::string_view detail, std::chrono::seconds after);
+
+// With further members of the document (RFC 9457, 3.2).
+Response ProblemWith(int status, absl::string_view detail, const JsonValue& members);
 
 // Foreign ids, deleted ones and ones that never were: the same answer, to the byte.
 Response ProblemNotFound();

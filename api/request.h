@@ -1,6 +1,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "core/json/json.h"
 #include "subscriptions/registry/api_key.h"
 #include "subscriptions/registry/ids.h"
 
@@ -27,6 +30,28 @@ struct Principal {
   std::vector<std::string> tenants;      // or "*"; of scope publisher
 };
 
+// A body of lines (application/x-ndjson) that is handled in parts while it comes in: the same for
+// all parts of one body, each of which is a Request of its own.
+struct LineStream {
+  enum class End {
+    kNotYet,  // more may follow: an answer with the status kLinesGoOn has the next part read
+    kWhole,   // this part is the last one; it may be empty
+    kCut,     // nothing more is read, because of `cut`; the part is empty
+  };
+  int64_t first_line = 1;  // the number of this part's first line in the whole
+  End end = End::kNotYet;
+  struct {
+    int status = 0;
+    std::string detail;
+  } cut;
+
+  // The handler's, from part to part.
+  int64_t accepted = 0;
+  int64_t refused = 0;
+  JsonValue errors = JsonValue::MakeArray();
+};
+inline constexpr int kLinesGoOn = 100;
+
 // One request, read whole. Names of headers are lower case; the path's parameters and the query are
 // percent-decoded.
 struct Request {
@@ -36,7 +61,8 @@ struct Request {
   std::vector<std::pair<std::string, std::string>> query;
   std::vector<std::pair<std::string, std::string>> headers;
   std::string body;
-  std::string remote_address;  // the peer's, without its port
+  std::shared_ptr<LineStream> lines;  // set: `body` is whole lines of a longer one
+  std::string remote_address;         // the peer's, without its port
   Principal principal;
 
   // The first header or query parameter of that name; null when there is none.

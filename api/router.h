@@ -16,6 +16,11 @@ namespace postrider::api {
 enum class RequiredScope { kNone, kOperator, kCustomer, kPublisher };
 
 inline constexpr size_t kBodyBytesMax = 1 << 20;
+// Of a body of lines, and of each of them.
+inline constexpr size_t kLinesBytesMax = 64 << 20;
+inline constexpr size_t kLineBytesMax = 1 << 20;
+// A part of it has at most so many.
+inline constexpr size_t kLinesOfPartMax = 1'000;
 
 struct QueryParameter {
   std::string name;
@@ -33,6 +38,8 @@ struct Route {
   std::string operation_id{};
   std::string summary{};
   size_t body_bytes_max = 0;  // 0: it takes no body
+  // Besides, a body of application/x-ndjson up to kLinesBytesMax: see LineStream.
+  bool takes_lines = false;
   // Names of schemas in api/openapi.h; empty for no body, or for one that is not JSON.
   std::string request_schema{};
   std::string response_schema{};

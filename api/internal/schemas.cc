@@ -7,8 +7,11 @@ absl::string_view SchemasJson() {
   "Problem":{"type":"object","properties":{"type":{"type":"string"},"title":{"type":"string"},
     "status":{"type":"integer"},"detail":{"type":"string"},"errors":{"type":"array",
     "items":{"type":"object","properties":{"pointer":{"type":"string",
-    "description":"JSON pointer into the body"},"parameter":{"type":"string",
-    "description":"of the query"},"detail":{"type":"string"}},"required":["detail"]}}},
+    "description":"JSON pointer into the body, or into its line"},"line":{"type":"integer",
+    "minimum":1},"parameter":{"type":"string","description":"of the query"},
+    "detail":{"type":"string"}},"required":["detail"]}},"accepted":{"type":"integer",
+    "description":"lines of an ndjson body that are stored"},"refused":{"type":"integer"},
+    "lines_settled":{"type":"integer","description":"every line up to this one is stored or refused"}},
     "required":["type","title","status","detail"]},
   "CustomerInput":{"type":"object","properties":{"name":{"type":"string","minLength":1,
     "maxLength":200}},"required":["name"],"additionalProperties":false},
@@ -202,10 +205,13 @@ absl::string_view SchemasJson() {
     "data"],"additionalProperties":false},
   "EventsInput":{"oneOf":[{"$ref":"#/components/schemas/Event"},{"type":"array",
     "items":{"$ref":"#/components/schemas/Event"},"minItems":1,"maxItems":1000}]},
-  "EventsPublished":{"type":"object","properties":{"data":{"type":"array",
+  "EventsPublished":{"oneOf":[{"type":"object","properties":{"data":{"type":"array",
     "items":{"type":"object","properties":{"id":{"type":"string"},"topic":{"type":"string"},
     "partition":{"type":"integer","minimum":0},"offset":{"type":"integer","minimum":0}}}}},
-    "required":["data"]}
+    "required":["data"]},{"type":"object","description":"of an ndjson body","properties":
+    {"accepted":{"type":"integer","minimum":0},"refused":{"type":"integer","const":0},
+    "lines_settled":{"type":"integer","minimum":0}},"required":["accepted","refused",
+    "lines_settled"]}]}
 })json";
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "api/line_parts.h"
 #include "api/problem.h"
 #include "boost/asio/as_tuple.hpp"
 #include "boost/asio/awaitable.hpp"
@@ -51,6 +52,8 @@ constexpr size_t kDiscardedBodyMax = 64 << 10;
 constexpr size_t kLingerBytesMax = 8 << 20;
 constexpr std::chrono::seconds kLingerTime{2};
 constexpr size_t kRefusalsMax = 64;
+// So much of a body of lines is read at once.
+constexpr size_t kLinePieceBytes = 128 << 10;
 
 absl::string_view View(beast::string_view text) { return {text.data(), text.size()}; }
 
@@ -58,6 +61,12 @@ bool IsJsonType(absl::string_view type) {
   type = absl::StripAsciiWhitespace(type.substr(0, type.find(';')));
   return absl::EqualsIgnoreCase(type, "application/json") ||
          absl::EqualsIgnoreCase(type, "application/merge-patch+json");
+}
+
+bool IsLinesType(absl::string_view type) {
+  type = absl::StripAsciiWhitespace(type.substr(0, type.find(';')));
+  return absl::EqualsIgnoreCase(type, "application/x-ndjson") ||
+         absl::EqualsIgnoreCase(type, "application/ndjson");
 }
 
 // Where answers find the server, or find that it is gone.
@@ -91,6 +100,7 @@ struct Connection {
 };
 
 using Parser = http::request_parser<http::string_body>;
+using LinesParser = http::request_parser<http::buffer_body>;
 
 enum class After { kKeep, kClose, kCloseSlowly };
 
@@ -122,6 +132,9 @@ struct Server::Impl {
                                   const std::string& remote_address);
   asio::awaitable<After> Answer(Connection& connection, const Response& response, bool head,
                                 unsigned version, After after);
+  // Reads a body of lines and has it handled part by part; `head` is the request without it.
+  asio::awaitable<After> ServeLines(Connection& connection, beast::flat_buffer& buffer,
+                                    Parser& parser, const Route* route, Request head, After after);
   asio::awaitable<Response> Handle(const Route* route, Request request);
   asio::awaitable<void> ReadAway(Connection& connection);
   void Deliver(uint64_t serial, Response response);
@@ -359,6 +372,7 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
   Router::Match match;
   absl::optional<Response> refusal;
   size_t body_bytes_max = 0;
+  bool is_lines = false;
   const bool chunked = parser.chunked();
   const uint64_t content_length = parser.content_length().value_or(0);
   const bool has_body = chunked || content_length > 0;
@@ -387,11 +401,13 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
       refusal = Problem(405, "This path does not have this method.");
       refusal->headers.emplace_back("allow", match.allow);
     } else {
-      body_bytes_max = match.route->body_bytes_max;
+      is_lines = match.route->takes_lines && has_body &&
+                 IsLinesType(View(head[http::field::content_type]));
+      body_bytes_max = is_lines ? kLinesBytesMax : match.route->body_bytes_max;
       if (content_length > body_bytes_max) {
         refusal =
             Problem(413, absl::StrCat("The body may have at most ", body_bytes_max, " bytes."));
-      } else if (has_body && (!IsJsonType(View(head[http::field::content_type])) ||
+      } else if (has_body && ((!is_lines && !IsJsonType(View(head[http::field::content_type]))) ||
                               head.count(http::field::content_encoding) != 0)) {
         refusal = Problem(415, "The body must be application/json, without an encoding.");
       } else if (head.count(http::field::expect) != 0 &&
@@ -415,6 +431,22 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
         co_await asio::async_write(stream, asio::buffer(kContinue, sizeof(kContinue) - 1), kAwait);
     if (failed) co_return After::kClose;
   }
+  Request request;
+  if (!refusal) {
+    request.method = *method;
+    request.path = std::move(target->path);
+    request.query = std::move(target->query);
+    request.params = std::move(match.params);
+    request.remote_address = remote_address;
+    for (const auto& field : head) {
+      request.headers.emplace_back(absl::AsciiStrToLower(View(field.name_string())),
+                                   std::string(View(field.value())));
+    }
+  }
+  if (is_lines && !refusal) {
+    co_return co_await ServeLines(connection, buffer, parser, match.route, std::move(request),
+                                  after);
+  }
   if (!parser.is_done()) {
     parser.body_limit(body_bytes_max);
     stream.expires_after(options.body_timeout);
@@ -435,19 +467,65 @@ asio::awaitable<After> Server::Impl::ServeOne(Connection& connection, beast::fla
   stream.expires_never();
   if (refusal) co_return co_await Answer(connection, *refusal, is_head, version, after);
 
-  Request request;
-  request.method = *method;
-  request.path = std::move(target->path);
-  request.query = std::move(target->query);
-  request.params = std::move(match.params);
-  request.remote_address = remote_address;
-  for (const auto& field : head) {
-    request.headers.emplace_back(absl::AsciiStrToLower(View(field.name_string())),
-                                 std::string(View(field.value())));
-  }
   request.body = std::move(parser.get().body());
   const Response response = co_await Handle(match.route, std::move(request));
   co_return co_await Answer(connection, response, is_head, version, after);
+}
+
+asio::awaitable<After> Server::Impl::ServeLines(Connection& connection, beast::flat_buffer& buffer,
+                                                Parser& parser, const Route* route, Request head,
+                                                After after) {
+  beast::tcp_stream& stream = connection.stream;
+  const unsigned version = parser.get().version() == 10 ? 10 : 11;
+  LinesParser body(std::move(parser));
+  body.body_limit(kLinesBytesMax);
+  head.lines = std::make_shared<LineStream>();
+  LineStream& lines = *head.lines;
+  LineParts parts;
+  std::string piece(kLinePieceBytes, '\0');
+  const auto cut = [&lines](int status, std::string detail) {
+    lines.end = LineStream::End::kCut;
+    lines.cut = {status, std::move(detail)};
+  };
+  while (true) {
+    lines.first_line = parts.next_line();
+    absl::optional<std::string> part = parts.Next();
+    if (part && stopping) {
+      cut(503, "The service is stopping; publish what is not settled again.");
+    } else if (!part && parts.line_too_long()) {
+      cut(413, absl::StrCat("Line ", parts.next_line(), " is longer than ", kLineBytesMax,
+                            " bytes, and what follows it was not read."));
+    } else if (!part && body.is_done()) {
+      lines.end = LineStream::End::kWhole;
+    }
+    if (!part && lines.end == LineStream::End::kNotYet) {
+      body.get().body().data = piece.data();
+      body.get().body().size = piece.size();
+      body.get().body().more = true;
+      stream.expires_after(options.body_timeout);
+      auto [failed, count] = co_await http::async_read_some(stream, buffer, body, kAwait);
+      parts.Add({piece.data(), piece.size() - body.get().body().size});
+      if (body.is_done()) parts.End();
+      if (!failed || failed == http::error::need_buffer) continue;
+      if (failed == http::error::body_limit) {
+        cut(413, absl::StrCat("The body may have at most ", kLinesBytesMax, " bytes."));
+      } else if (IsHttpFault(failed) && failed != http::error::end_of_stream &&
+                 failed != http::error::partial_message) {
+        cut(400, "The body's framing is broken.");
+      } else {
+        co_return After::kClose;
+      }
+    }
+    stream.expires_never();
+    Request request = head;
+    if (part && lines.end == LineStream::End::kNotYet) request.body = *std::move(part);
+    const bool last = lines.end == LineStream::End::kWhole;
+    const Response response = co_await Handle(route, std::move(request));
+    if (last) co_return co_await Answer(connection, response, false, version, after);
+    if (response.status != kLinesGoOn) {
+      co_return co_await Answer(connection, response, false, version, After::kCloseSlowly);
+    }
+  }
 }
 
 asio::awaitable<Response> Server::Impl::Handle(const Route* route, Request request) {

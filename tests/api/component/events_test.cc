@@ -32,7 +32,23 @@ class EventsTest : public ApiFixture {
   JsonReply Publish(const std::string& body) {
     return Call("POST", "/v1/events", publisher_, body);
   }
+  JsonReply Lines(const std::string& body) {
+    tests::HttpClient client(suite()->role->port());
+    const tests::HttpReply reply =
+        client.Send("POST", "/v1/events",
+                    {{"authorization", absl::StrCat("Bearer ", publisher_)},
+                     {"content-type", "application/x-ndjson"}},
+                    body);
+    JsonReply json;
+    json.status = reply.status;
+    json.text = reply.body;
+    auto parsed = JsonValue::Parse(reply.body);
+    EXPECT_OK(parsed);
+    if (parsed.ok()) json.body = *std::move(parsed);
+    return json;
+  }
   static MemoryLog& log() { return suite()->log; }
+  static size_t Stored() { return log().Records({"events.order.created", 0}).size(); }
 
   std::string publisher_;
 };
@@ -141,6 +157,88 @@ TEST_F(EventsTest, RefusesBadEventsAndStoresNone) {
   if (before != 0) {
     EXPECT_EQ(log().Records({"events.order.created", 0}).size(), before);
   }
+}
+
+TEST_F(EventsTest, StoresLinesAndTellsWhichItHasRefused) {
+  const auto line = [](int number, absl::string_view type, absl::string_view tenant) {
+    return absl::StrCat(R"({"type":")", type, R"(","tenant":")", tenant, R"(","id":"line-)", number,
+                        R"(","data":)", number, "}\r\n");
+  };
+  const std::string body =
+      absl::StrCat(line(1, "order.created", "t1"), "\n", line(3, "order.unknown", "t1"), "{\n",
+                   line(5, "order.created", "t3"), "[]\n", line(7, "order.paid", "t2"),
+                   R"({"type":"order.paid","tenant":"t2"})");
+  const JsonReply reply = Lines(body);
+  EXPECT_EQ(reply.status, 422) << reply.text;
+  EXPECT_EQ(*reply["accepted"].integer(), 2);
+  EXPECT_EQ(*reply["refused"].integer(), 5);
+  EXPECT_EQ(*reply["lines_settled"].integer(), 8);
+  std::vector<std::string> told;
+  for (const JsonValue& error : *reply["errors"].array()) {
+    told.push_back(absl::StrCat(*error.Find("line")->integer(), *error.Find("pointer")->string()));
+  }
+  EXPECT_THAT(told, ::testing::UnorderedElementsAre("3/type", "4", "5", "6", "8/data"));
+  EXPECT_EQ(log().Records({"events.order.paid", 0}).back().value, "7");
+  const JsonReply good = Lines(line(9, "order.paid", "t1"));
+  EXPECT_EQ(good.status, 202) << good.text;
+  EXPECT_EQ(*good["accepted"].integer(), 1);
+  EXPECT_EQ(log().Records({"events.order.paid", 0}).back().value, "9");
+}
+
+TEST_F(EventsTest, StoresMoreLinesThanABodyOfOneDocumentMayHold) {
+  std::string body;
+  int events = 0;
+  for (; body.size() < (3u << 20); ++events) {
+    absl::StrAppend(&body, R"({"type":"order.many","tenant":"t1","id":"many-)", events,
+                    R"(","data":")", std::string(1'000, 'x'), "\"}\n");
+  }
+  ASSERT_EQ(Call("PUT", "/v1/event-types/order.many", operator_key(), "{}").status, 201);
+  const JsonReply reply = Lines(body);
+  ASSERT_EQ(reply.status, 202) << reply.text;
+  EXPECT_EQ(*reply["accepted"].integer(), events);
+  const auto records = log().Records({"events.order.many", 0});
+  ASSERT_EQ(records.size(), static_cast<size_t>(events));
+  for (int i = 0; i < events; ++i) {
+    EXPECT_EQ(records[static_cast<size_t>(i)].headers[1].second, absl::StrCat("many-", i));
+  }
+}
+
+TEST_F(EventsTest, TellsHowFarItHasComeInLinesWhenTheLogStops) {
+  PublishOptions publish;
+  publish.answer_within = std::chrono::milliseconds(300);
+  ASSERT_OK_AND_ASSIGN(const auto role,
+                       suite()->StartRole(suite()->database->options().api_url, publish));
+  tests::HttpClient client(role->port());
+  const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
+  // The first part is acknowledged before anything of the second is sent.
+  const std::string first = absl::StrCat(good, "\n", "{\n");
+  client.Write(
+      absl::StrCat("POST /v1/events HTTP/1.1\r\nhost: h\r\nauthorization: Bearer ", publisher_,
+                   "\r\ncontent-type: application/x-ndjson\r\ntransfer-encoding: chunked\r\n\r\n",
+                   absl::Hex(first.size()), "\r\n", first, "\r\n"));
+  const size_t before = Stored();
+  while (Stored() == before) std::this_thread::yield();
+  log().HoldAppends(true);
+  client.Write(absl::StrCat(absl::Hex(good.size() + 1), "\r\n", good, "\n\r\n"));
+  const tests::HttpReply reply = client.Read();
+  log().HoldAppends(false);
+  EXPECT_EQ(reply.status, 503) << reply.body;
+  EXPECT_EQ(reply.Header("retry-after"), "1");
+  ASSERT_OK_AND_ASSIGN(const JsonValue told, JsonValue::Parse(reply.body));
+  EXPECT_EQ(*told.Find("accepted")->integer(), 1);
+  EXPECT_EQ(*told.Find("refused")->integer(), 1);
+  EXPECT_EQ(*told.Find("lines_settled")->integer(), 2);
+  EXPECT_EQ(*(*told.Find("errors")->array())[0].Find("line")->integer(), 2);
+}
+
+TEST_F(EventsTest, StopsReadingAtALineThatIsTooLong) {
+  const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
+  const JsonReply reply =
+      Lines(absl::StrCat(good, "\n", std::string((1 << 20) + 1, ' '), "\n", good));
+  EXPECT_EQ(reply.status, 413) << reply.text;
+  EXPECT_EQ(*reply["accepted"].integer(), 1);
+  EXPECT_EQ(*reply["lines_settled"].integer(), 1);
+  EXPECT_THAT(reply.Text("detail"), HasSubstr("Line 2 is longer"));
 }
 
 TEST_F(EventsTest, NeverWritesToOurOwnTopics) {
