@@ -33,6 +33,7 @@
 #include "core/embedded_log/internal/log_directory.h"
 #include "core/embedded_log/internal/rocks.h"
 #include "core/embedded_log/internal/run_finder.h"
+#include "core/embedded_log/internal/table_check.h"
 #include "core/embedded_log/internal/wal_check.h"
 
 namespace postrider::embedded_log_internal {
@@ -70,13 +71,14 @@ class RocksDatabase final : public Database {
         settings_(SettingsOf(options)) {}
   ~RocksDatabase() override {
     absl::MutexLock lock(&mutex_);
-    FlushAtEnd();
+    if (!looks_only()) FlushAtEnd();
     CloseDb();
   }
 
   absl::Status Start() {
     for (const WalDamage& damage : CheckWals(directory_->database())) Tell(damage.text);
     absl::MutexLock lock(&mutex_);
+    if (looks_only()) return OpenToLook();
     if (LacksCurrent()) {
       return Repair(absl::DataLossError("embedded log: the database's file CURRENT is missing"));
     }
@@ -107,6 +109,12 @@ class RocksDatabase final : public Database {
     stopped_ = true;
     canceled_ = true;
   }
+  std::vector<TableDamage> CheckTables(size_t* tables) override {
+    absl::ReaderMutexLock lock(&mutex_);
+    *tables = 0;
+    if (db_ == nullptr) return {};
+    return embedded_log_internal::CheckTables(*db_, MakeOptions(settings_), tables);
+  }
   bool damaged() const override {
     absl::MutexLock lock(&told_mutex_);
     return !told_.empty();
@@ -122,7 +130,10 @@ class RocksDatabase final : public Database {
   uint64_t memory_bytes() const override { return settings_.cache->GetUsage(); }
 
  private:
+  bool looks_only() const { return options_.access == DatabaseOptions::Access::kLook; }
   absl::Status OpenDb() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OpenToLook() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckFamilies() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status PutDamagedTablesAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Repair(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckAcknowledged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -186,6 +197,28 @@ absl::Status RocksDatabase::OpenDb() {
       rocksdb::DB::Open(options, directory_->database(), descriptors, &families_, &db);
   if (!opened.ok()) return ToStatus(absl::StrCat("open ", directory_->database()), opened);
   db_.reset(db);
+  return CheckFamilies();
+}
+
+absl::Status RocksDatabase::OpenToLook() {
+  rocksdb::Options options = MakeOptions(settings_);
+  options.create_if_missing = false;
+  options.create_missing_column_families = false;
+  const std::vector<rocksdb::ColumnFamilyDescriptor> descriptors = {
+      {rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}};
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status opened =
+      rocksdb::DB::OpenForReadOnly(options, directory_->database(), descriptors, &families_, &db);
+  if (!opened.ok()) {
+    return absl::DataLossError(absl::StrCat(
+        "embedded log: what tells of the tables in ", directory_->database(),
+        " cannot be read: ", opened.ToString(), "; a start of the service puts it together anew"));
+  }
+  db_.reset(db);
+  return CheckFamilies();
+}
+
+absl::Status RocksDatabase::CheckFamilies() {
   if (families_.size() == 2 && families_[kRuns]->GetID() == kRuns) return absl::OkStatus();
   CloseDb();
   return absl::DataLossError("embedded log: the database is no log of ours");
@@ -415,7 +448,9 @@ void RocksDatabase::CompactRuns(PartitionId id, int64_t from, int64_t to) {
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const DatabaseOptions& options) {
   ASSIGN_OR_RETURN(std::unique_ptr<LogDirectory> directory,
-                   LogDirectory::Acquire(options.directory));
+                   options.access == DatabaseOptions::Access::kOwn
+                       ? LogDirectory::Acquire(options.directory)
+                       : LogDirectory::Look(options.directory));
   auto database = std::make_unique<RocksDatabase>(options, std::move(directory));
   RETURN_IF_ERROR(database->Start());
   return std::unique_ptr<Database>(std::move(database));

@@ -27,10 +27,26 @@ struct DatabaseOptions {
   // For blocks and memtables together; the memtables get half of it.
   size_t memory_bytes = 64 << 20;
   int background_threads = 2;
+  // kLook: nothing in the directory is changed, what is damaged is told of and left as it is, and
+  // Write() fails; others may look at it too.
+  enum class Access { kOwn, kLook };
+  Access access = Access::kOwn;
   // In place of the system's, for tests; outlives the database.
   rocksdb::Env* env = nullptr;
   // Told of records that cannot be read any more; from any thread.
   std::function<void(absl::string_view what)> on_damage;
+};
+
+// A table that cannot be read whole.
+struct TableDamage {
+  std::string file;
+  std::string what;
+  bool runs = false;  // else it has entries
+  // Of the runs that it is known to have.
+  PartitionId first;
+  int64_t first_base = 0;
+  PartitionId last;
+  int64_t last_base = 0;
 };
 
 // The RocksDB that the embedded log lies in, with its directory: `FORMAT` (the version), `lock`
@@ -41,7 +57,8 @@ struct DatabaseOptions {
 class Database {
  public:
   // kFailedPrecondition: another process holds it, it is of a newer version, or no log of ours;
-  // kUnavailable: it cannot be made, read or written; kDataLoss: it is damaged beyond opening.
+  // kUnavailable: it cannot be made, read or written; kDataLoss: it is damaged beyond opening, or
+  // so that only one who owns it can put it together anew; kNotFound: there is none to look at.
   static absl::StatusOr<std::unique_ptr<Database>> Open(const DatabaseOptions& options);
   virtual ~Database() = default;
 
@@ -77,6 +94,8 @@ class Database {
   // Stops CompactRuns(), for good.
   virtual void StopCompacting() = 0;
 
+  // Reads each table whole. `tables` is how many there are.
+  virtual std::vector<TableDamage> CheckTables(size_t* tables) = 0;
   // Whether damage was found since it was opened.
   virtual bool damaged() const = 0;
   virtual uint64_t disk_bytes() const = 0;

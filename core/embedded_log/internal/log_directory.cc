@@ -51,6 +51,17 @@ class File {
   int fd_;
 };
 
+// -1: it was never locked.
+absl::StatusOr<int> ShareLock(const std::string& path) {
+  File file(absl::StrCat(path, "/", kLockName), O_RDONLY);
+  if (file.get() < 0 && errno == ENOENT) return -1;
+  if (file.get() < 0) return Unavailable(path, errno);
+  if (flock(file.get(), LOCK_SH | LOCK_NB) == 0) return file.Release();
+  if (errno != EWOULDBLOCK) return Unavailable(path, errno);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "embedded log: ", path, " is in use by another process; stop the service first"));
+}
+
 absl::StatusOr<int> TakeLock(const std::string& path) {
   File file(absl::StrCat(path, "/", kLockName), O_RDWR | O_CREAT);
   if (file.get() < 0) return Unavailable(path, errno);
@@ -92,22 +103,7 @@ absl::Status WriteFormat(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status CheckFormat(const std::string& path) {
-  absl::StatusOr<std::string> format = ReadFormat(path);
-  if (absl::IsNotFound(format.status())) {
-    std::error_code error;
-    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
-      const std::string name = entry.path().filename().string();
-      if (name == kLockName || name == kNewFormatName) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("embedded log: ", path, " holds ", name, ", which is not ours, and no file ",
-                       kFormatName, "; name a directory of its own"));
-    }
-    if (error) return Unavailable(path, error.value());
-    return WriteFormat(path);
-  }
-  RETURN_IF_ERROR(format.status());
-  absl::string_view text = *format;
+absl::Status CheckVersion(const std::string& path, absl::string_view text) {
   int version = 0;
   if (!absl::ConsumePrefix(&text, kFormatWord) || !absl::ConsumeSuffix(&text, "\n") ||
       !absl::SimpleAtoi(text, &version) || version < 1) {
@@ -123,6 +119,24 @@ absl::Status CheckFormat(const std::string& path) {
   return absl::OkStatus();
 }
 
+absl::Status CheckFormat(const std::string& path) {
+  absl::StatusOr<std::string> format = ReadFormat(path);
+  if (absl::IsNotFound(format.status())) {
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+      const std::string name = entry.path().filename().string();
+      if (name == kLockName || name == kNewFormatName) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("embedded log: ", path, " holds ", name, ", which is not ours, and no file ",
+                       kFormatName, "; name a directory of its own"));
+    }
+    if (error) return Unavailable(path, error.value());
+    return WriteFormat(path);
+  }
+  RETURN_IF_ERROR(format.status());
+  return CheckVersion(path, *format);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Acquire(const std::string& path) {
@@ -135,6 +149,19 @@ absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Acquire(const std::s
   return directory;
 }
 
-LogDirectory::~LogDirectory() { close(lock_fd_); }
+absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Look(const std::string& path) {
+  const absl::StatusOr<std::string> format = ReadFormat(path);
+  if (absl::IsNotFound(format.status())) {
+    return absl::NotFoundError(absl::StrCat("embedded log: there is none in ", path));
+  }
+  RETURN_IF_ERROR(format.status());
+  RETURN_IF_ERROR(CheckVersion(path, *format));
+  ASSIGN_OR_RETURN(const int lock_fd, ShareLock(path));
+  return std::unique_ptr<LogDirectory>(new LogDirectory(path, lock_fd));
+}
+
+LogDirectory::~LogDirectory() {
+  if (lock_fd_ >= 0) close(lock_fd_);
+}
 
 }  // namespace postrider::embedded_log_internal

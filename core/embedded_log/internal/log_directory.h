@@ -18,6 +18,9 @@ class LogDirectory {
   // holds it, a newer version of us has written it, or it holds files that are not ours; nothing
   // was touched. kUnavailable: it cannot be made or written.
   static absl::StatusOr<std::unique_ptr<LogDirectory>> Acquire(const std::string& path);
+  // The same of one that is there, without changing anything in it; others may look at it too, and
+  // none may acquire it meanwhile. kNotFound: there is no log.
+  static absl::StatusOr<std::unique_ptr<LogDirectory>> Look(const std::string& path);
   ~LogDirectory();
   LogDirectory(const LogDirectory&) = delete;
   LogDirectory& operator=(const LogDirectory&) = delete;

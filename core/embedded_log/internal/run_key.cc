@@ -32,6 +32,14 @@ std::string RunKey(PartitionId id, int64_t base) {
   return key;
 }
 
+PartitionId PartitionOf(absl::string_view key) {
+  uint64_t both = 0;
+  for (const char byte : key.substr(0, kPartitionKeyBytes)) {
+    both = both << 8 | static_cast<uint8_t>(byte);
+  }
+  return {static_cast<uint32_t>(both >> 32), static_cast<uint32_t>(both)};
+}
+
 int64_t BaseOf(absl::string_view key) {
   uint64_t base = 0;
   for (const char byte : key.substr(kPartitionKeyBytes, kRunKeyBytes - kPartitionKeyBytes)) {

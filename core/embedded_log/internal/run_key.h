@@ -24,6 +24,8 @@ std::string PartitionKey(PartitionId id);
 // The first key behind those of a partition.
 std::string PartitionEndKey(PartitionId id);
 std::string RunKey(PartitionId id, int64_t base);
+// The partition of a run's key.
+PartitionId PartitionOf(absl::string_view key);
 // The first offset of a run's key, which has kRunKeyBytes.
 int64_t BaseOf(absl::string_view key);
 
