@@ -59,8 +59,10 @@
 #include "dlq/indexer_role.h"
 #include "dlq/letters/dead_letter_log.h"
 #include "dlq/reports/report_record.h"
+#include "log_command.h"
 #include "migrations/database_options.h"
 #include "migrations/runner.h"
+#include "publish_command.h"
 #include "rescale_command.h"
 #include "savepoint_command.h"
 #include "secrets_command.h"
@@ -170,6 +172,10 @@ struct ProgramOptions {
     return false;
   }
 
+  std::string EmbeddedLogDirectory() const {
+    return log.directory.empty() ? absl::StrCat(data_dir, "/log") : log.directory;
+  }
+
   absl::Status Check() const {
     if (roles.empty()) return absl::InvalidArgumentError("option roles: name at least one role");
     for (const std::string& role : roles) {
@@ -246,8 +252,10 @@ absl::Status LoadOptions(Options& options, const std::string& config_file,
   std::string file = config_file;
   std::vector<std::string> environment;
   for (char** entry = environ; *entry != nullptr; ++entry) {
-    environment.emplace_back(*entry);
     const absl::string_view text(*entry);
+    // Not an option: what `postrider publish` shows to the service.
+    if (text.substr(0, kApiKeyVariable.size() + 1) == absl::StrCat(kApiKeyVariable, "=")) continue;
+    environment.emplace_back(*entry);
     constexpr absl::string_view kConfig = "POSTRIDER_CONFIG=";
     if (file.empty() && text.substr(0, kConfig.size()) == kConfig) {
       file = std::string(text.substr(kConfig.size()));
@@ -277,8 +285,7 @@ absl::StatusOr<std::unique_ptr<Log>> OpenLog(const ProgramOptions& options, cons
     return std::unique_ptr<Log>(std::move(kafka));
   }
   EmbeddedLogOptions embedded;
-  embedded.directory = options.log.directory;
-  if (embedded.directory.empty()) embedded.directory = absl::StrCat(options.data_dir, "/log");
+  embedded.directory = options.EmbeddedLogDirectory();
   embedded.memory_bytes = static_cast<size_t>(options.log.memory_bytes);
   embedded.sync_interval = options.log.sync_interval;
   ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedLog> log, EmbeddedLog::Open(embedded, clock, metrics));
@@ -1050,6 +1057,48 @@ std::vector<std::pair<CLI::App*, SecretsCommand::Verb>> AddSecretsVerbs(CLI::App
           {reseal, Verb::kReseal}};
 }
 
+// `postrider log VERB`.
+template <typename Add>
+std::vector<std::pair<CLI::App*, LogCommand::Verb>> AddLogVerbs(CLI::App& app, const Add& add,
+                                                                LogCommand& command) {
+  using Verb = LogCommand::Verb;
+  CLI::App* parent = app.add_subcommand("log", "The embedded log of a service that is stopped");
+  parent->require_subcommand(1);
+  CLI::App* list = add(parent, "list", "Says what topics it has and where groups are");
+  CLI::App* read = add(parent, "read", "Prints records of a partition");
+  read->add_option("--topic", command.topic, "Its whole name")->required();
+  read->add_option("--partition", command.partition, "Its number (0)");
+  read->add_option("--from", command.from, "The first offset (where the partition begins)");
+  read->add_option("--max", command.records_max, "So many records at most (all)");
+  CLI::App* verify = add(parent, "verify", "Reads all of it and tells of each damage");
+  CLI::App* move = add(parent, "export", "Copies it to Kafka; it may be interrupted and run again");
+  move->add_option("--to", command.to, "Addresses of Kafka, host:port,... (kafka.brokers)");
+  move->add_option("--fillers-max", command.fillers_max,
+                   "Records that only keep the place of what is gone (200000000)");
+  for (CLI::App* verb : {list, read, verify, move}) {
+    verb->add_flag("--json", command.json, "As JSON; `read` prints a document on each line");
+  }
+  return {{list, Verb::kList}, {read, Verb::kRead}, {verify, Verb::kVerify}, {move, Verb::kExport}};
+}
+
+// `postrider publish`.
+CLI::App* AddPublish(CLI::App* command, PublishCommand& publish) {
+  command->add_option("file", publish.file, "Lines of JSON, each one event (standard input)");
+  command->add_option("--topic", publish.topic,
+                      "The topic of events that name no type, with or without "
+                      "source.topic_prefix");
+  command->add_option("--url", publish.url, "Where the service is (api.listen)");
+  command->add_option(
+      "--key-file", publish.key_file,
+      absl::StrCat("A file with a publisher's key (", kApiKeyVariable, " in the environment)"));
+  command->add_option("--in-flight", publish.in_flight,
+                      "Requests at once, 1 to 16; more than one gives up the lines' order (1)");
+  command->add_option("--give-up-after", publish.give_up_after,
+                      "How long a service that does not take events is tried again (5m)");
+  command->add_flag("--fail-fast", publish.fail_fast, "Stop at the first line that is refused");
+  return command;
+}
+
 int RunSecrets(ProgramOptions options, const SecretsCommand& command) {
   absl::Status status = options.database.Complete();
   if (status.ok()) status = LoadKeys(options).status();
@@ -1118,6 +1167,14 @@ int Main(int argc, char** argv) {
   rescaling->add_option("--spool", rescale.spool,
                         "A directory with room for a key group's backlog (TMPDIR, /tmp)");
 
+  LogCommand log_command;
+  const std::vector<std::pair<CLI::App*, LogCommand::Verb>> log_verbs =
+      AddLogVerbs(app, add, log_command);
+  PublishCommand publish;
+  CLI::App* publishing = AddPublish(
+      add(&app, "publish", "Sends events from a file or standard input to a running service"),
+      publish);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -1133,7 +1190,7 @@ int Main(int argc, char** argv) {
     return 0;
   }
   CLI::App* chosen = nullptr;
-  for (CLI::App* command : {serve, migrate, create, check, upgrade, rescaling}) {
+  for (CLI::App* command : {serve, migrate, create, check, upgrade, rescaling, publishing}) {
     if (*command) chosen = command;
   }
   bool is_savepoint = false;
@@ -1142,6 +1199,13 @@ int Main(int argc, char** argv) {
     chosen = command;
     savepoint.verb = verb;
     is_savepoint = true;
+  }
+  bool is_log = false;
+  for (const auto& [command, verb] : log_verbs) {
+    if (!*command) continue;
+    chosen = command;
+    log_command.verb = verb;
+    is_log = true;
   }
   bool is_secrets = false;
   for (const auto& [command, verb] : secrets_verbs) {
@@ -1160,6 +1224,20 @@ int Main(int argc, char** argv) {
   ParseLogLevel(program.log_level, &level);
   StartLog(level);
 
+  if (*publishing) {
+    publish.topic_prefix = program.matcher.decoder.topic_prefix;
+    publish.listen = program.api.listen;
+    publish.ca_file = program.worker.ca_file;
+    const absl::StatusOr<bool> all = RunPublishCommand(publish);
+    if (!all.ok()) return Fail(all.status());
+    return *all ? 0 : kExitFailure;
+  }
+  if (is_log) {
+    log_command.directory = program.EmbeddedLogDirectory();
+    const absl::StatusOr<bool> whole = RunLogCommand(log_command, program.kafka);
+    if (!whole.ok()) return Fail(whole.status());
+    return *whole ? 0 : kExitFailure;
+  }
   if (is_secrets) return RunSecrets(program, secrets);
   if (is_savepoint) {
     if (savepoint.pool.empty()) savepoint.pool = program.worker.pool;

@@ -1,0 +1,28 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "core/kafka/kafka_log.h"
+
+namespace postrider {
+
+// `postrider log export --to BROKERS`: what main.cc has read of the command line.
+struct LogExportCommand {
+  std::string directory;  // of the embedded log
+  // Records that only keep the place of what is gone already, so that every offset stays what it
+  // is; past so many it is not begun.
+  int64_t fillers_max = 200'000'000;
+  bool json = false;
+};
+
+// Copies the embedded log of a service that is stopped to Kafka: topics with their settings,
+// records with their times at their offsets, positions of groups. It may be interrupted and run
+// again, and goes on where it was; topics that hold something of others are refused before anything
+// is written. The embedded log is left as it is. Prints what came of it. Blocks.
+//
+// How far an export is, and of which log, stands in the topic log-export under kafka.prefix.
+absl::Status RunLogExportCommand(const LogExportCommand& command, const KafkaOptions& kafka);
+
+}  // namespace postrider

@@ -1,0 +1,240 @@
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/metrics.h"
+#include "core/crypto/digest.h"
+#include "core/embedded_log/embedded_log.h"
+#include "core/embedded_log/inspect.h"
+#include "core/kafka/kafka_log.h"
+#include "core/kafka/partition_copier.h"
+#include "core/stream/blocking_reader.h"
+#include "core/stream/blocking_writer.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "log_export_command.h"
+#include "tests/core/state/temporary_directory.h"
+#include "tests/support/status_matchers.h"
+
+namespace postrider {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr milliseconds kTimeout{60'000};
+
+// An embedded log with a source topic, a changelog and positions, and a Kafka without them.
+class LogExportTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const char* brokers = std::getenv("POSTRIDER_KAFKA__BROKERS");
+    ASSERT_NE(brokers, nullptr) << "tests/run starts a broker and sets it";
+    std::random_device random;
+    kafka_.brokers = brokers;
+    kafka_.prefix = absl::StrCat("x", ::getpid(), "x", random(), ".");
+    kafka_.allow_single_replica = true;
+    source_ = kafka_.prefix + "source";
+    changelog_ = kafka_.prefix + "changelog";
+    ASSERT_OK_AND_ASSIGN(to_, KafkaLog::Open(kafka_, clock_, metrics_));
+    Open();
+    ASSERT_OK(log_->EnsureTopics(
+        {{source_, 2, 1, {{"retention.ms", "-1"}}},
+         {changelog_, 1, 1, {{"cleanup.policy", "compact"}, {"min.compaction.lag.ms", "0"}}}},
+        kTimeout));
+  }
+  void Open() {
+    embedded_metrics_ = std::make_unique<Metrics>();
+    EmbeddedLogOptions options;
+    options.directory = directory_.path() + "/log";
+    options.memory_bytes = 8 << 20;
+    options.upkeep_interval = milliseconds(0);
+    ASSERT_OK_AND_ASSIGN(log_, EmbeddedLog::Open(options, clock_, *embedded_metrics_));
+  }
+  static void Append(Log& log, const Clock& clock, const TopicPartition& tp, int first, int last,
+                     const std::string& key = "key") {
+    ASSERT_OK_AND_ASSIGN(const auto writer, BlockingWriter::Open(log, clock, {}));
+    for (int i = first; i < last; ++i) {
+      AppendRecord record;
+      record.topic = tp.topic;
+      record.partition = tp.partition;
+      record.key = key;
+      record.value = absl::StrCat("value ", i);
+      record.headers = {{"id", absl::StrCat(i)}, {"empty", ""}};
+      record.tombstone = i % 10 == 9;
+      if (record.tombstone) record.value.clear();
+      ASSERT_OK(writer->Append(std::move(record)));
+    }
+    ASSERT_OK(writer->Flush());
+  }
+  void Trim(const TopicPartition& tp, int64_t offset) {
+    ASSERT_OK_AND_ASSIGN(const auto loop, EventLoop::Create(clock_));
+    absl::optional<absl::Status> done;
+    log_->Trim(*loop, tp, offset, [&](absl::Status status) { done = std::move(status); });
+    while (!done) loop->RunOnce(milliseconds(100));
+    ASSERT_OK(*done);
+  }
+  absl::Status Export() {
+    log_.reset();
+    return RunLogExportCommand({directory_.path() + "/log", fillers_max_, false}, kafka_);
+  }
+  // Offset, time, key, value and headers of each record.
+  static std::string Text(const LogRecord& record, bool with_offset) {
+    std::string text =
+        absl::StrCat(with_offset ? record.offset : -1, " ", MillisSinceEpoch(record.timestamp), " ",
+                     record.key, " ", record.value.data() == nullptr ? "-" : record.value);
+    for (const auto& header : record.headers) {
+      absl::StrAppend(&text, " ", header.name, "=", header.value);
+    }
+    return text;
+  }
+  std::vector<std::string> InKafka(const TopicPartition& tp, bool with_offset = true) {
+    std::vector<std::string> all;
+    auto reader = BlockingReader::Open(*to_, clock_, {});
+    EXPECT_OK(reader);
+    EXPECT_OK((*reader)->ReadAll(tp, [&](const LogRecord& record) {
+      all.push_back(Text(record, with_offset));
+      return absl::OkStatus();
+    }));
+    return all;
+  }
+  std::vector<std::string> Here(const TopicPartition& tp, bool with_offset = true) {
+    log_.reset();
+    std::vector<std::string> all;
+    auto log = LogInspector::Open(directory_.path() + "/log");
+    EXPECT_OK(log);
+    EXPECT_OK((*log)->Read(tp, 0, [&](const LogRecord& record) {
+      all.push_back(Text(record, with_offset));
+      return true;
+    }));
+    return all;
+  }
+  std::string Outline() {
+    log_.reset();
+    auto log = LogInspector::Open(directory_.path() + "/log");
+    EXPECT_OK(log);
+    return HexDigest(Sha256((*log)->Outline()));
+  }
+
+  const tests::TemporaryDirectory directory_;
+  const SystemClock clock_;
+  Metrics metrics_;
+  KafkaOptions kafka_;
+  int64_t fillers_max_ = 1'000'000;
+  std::string source_;
+  std::string changelog_;
+  std::unique_ptr<Metrics> embedded_metrics_;
+  std::unique_ptr<EmbeddedLog> log_;
+  std::unique_ptr<KafkaLog> to_;
+};
+
+TEST_F(LogExportTest, MovesRecordsTheirOffsetsAndPositions) {
+  Append(*log_, clock_, {source_, 0}, 0, 300);
+  Append(*log_, clock_, {source_, 1}, 0, 20);
+  Trim({source_, 0}, 250);
+  Trim({source_, 1}, 20);  // nothing is left, and the next offset is 20
+  for (int i = 0; i < 5; ++i) {
+    Append(*log_, clock_, {changelog_, 0}, 0, 3, absl::StrCat("k", i % 2));
+  }
+  log_->RunUpkeep();
+  ASSERT_OK(log_->ResetGroup("g-" + source_,
+                             {{{source_, 0}, {270, "notes"}}, {{source_, 1}, {20, ""}}}, kTimeout));
+  ASSERT_OK(Export());
+  const auto first = to_->Offsets({source_, 0}, kTimeout);
+  ASSERT_OK(first);
+  EXPECT_EQ(first->begin, 250);
+  EXPECT_EQ(first->end, 300);
+  const auto second = to_->Offsets({source_, 1}, kTimeout);
+  ASSERT_OK(second);
+  EXPECT_EQ(second->begin, 20);
+  EXPECT_EQ(second->end, 20);
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
+  EXPECT_EQ(InKafka({source_, 0}).size(), 50u);
+  const auto changes = InKafka({changelog_, 0}, false);
+  EXPECT_EQ(changes, Here({changelog_, 0}, false));
+  EXPECT_LT(changes.size(), 15u) << "it was compacted";
+  const auto group = to_->DescribeGroup("g-" + source_, {{source_, 0}, {source_, 1}}, kTimeout);
+  ASSERT_OK(group);
+  EXPECT_EQ(group->partitions[0].committed, (CommittedPosition{270, "notes"}));
+  EXPECT_EQ(group->partitions[1].committed, (CommittedPosition{20, ""}));
+}
+
+TEST_F(LogExportTest, GoesOnWhereItWasInterruptedAndIsDoneOnce) {
+  Append(*log_, clock_, {source_, 0}, 0, 100);
+  Append(*log_, clock_, {changelog_, 0}, 0, 30);
+  Trim({source_, 0}, 30);
+  const std::string outline = Outline();
+  // As a run leaves it that was killed amid the first partition.
+  const std::string mark = kafka_.prefix + "log-export";
+  ASSERT_OK(to_->EnsureTopics({{source_, 2, 3, {{"retention.ms", "-1"}}},
+                               {changelog_, 1, 3, {{"cleanup.policy", "compact"}}},
+                               {mark, 1, 3, {{"cleanup.policy", "compact"}}}},
+                              kTimeout));
+  ASSERT_OK_AND_ASSIGN(const auto writer, BlockingWriter::Open(*to_, clock_, {}));
+  AppendRecord record;
+  record.topic = mark;
+  record.key = "export";
+  record.value = absl::StrCat("{\"log\":\"", outline, "\",\"state\":\"begun\"}");
+  ASSERT_OK(writer->Append(std::move(record)));
+  ASSERT_OK(writer->Flush());
+  ASSERT_OK_AND_ASSIGN(const auto copier, PartitionCopier::Open(kafka_, {}));
+  copier->Begin({source_, 0}, 0);
+  ASSERT_OK(copier->Fill(30, clock_.Wall()));
+  int64_t copied = 0;
+  {
+    ASSERT_OK_AND_ASSIGN(const auto log, LogInspector::Open(directory_.path() + "/log"));
+    ASSERT_OK(log->Read({source_, 0}, 0, [&](const LogRecord& one) {
+      EXPECT_OK(copier->Put(one));
+      return ++copied < 37;
+    }));
+    ASSERT_OK(copier->End());
+    copier->Begin({changelog_, 0}, 0);
+    ASSERT_OK(log->Read({changelog_, 0}, 0, [&](const LogRecord& one) {
+      EXPECT_OK(copier->Put(one));
+      return one.offset < 10;
+    }));
+    ASSERT_OK(copier->End());
+  }
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
+  EXPECT_EQ(InKafka({changelog_, 0}), Here({changelog_, 0}));
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({source_, 0}).size(), 70u);
+  Open();
+  Append(*log_, clock_, {source_, 1}, 0, 1);
+  EXPECT_THAT(Export().message(), HasSubstr("of another log or of this one before a service ran"));
+}
+
+TEST_F(LogExportTest, RefusesTopicsAndGroupsThatHaveSomethingOfOthers) {
+  Append(*log_, clock_, {source_, 0}, 0, 10);
+  ASSERT_OK(log_->ResetGroup("g-" + source_, {{{source_, 0}, {5, ""}}}, kTimeout));
+  ASSERT_OK(to_->EnsureTopics({{source_, 2, 3, {}}}, kTimeout));
+  ASSERT_OK(to_->ResetGroup("g-" + source_, {{{source_, 0}, {0, ""}}}, kTimeout));
+  EXPECT_THAT(Export().message(), HasSubstr("has members or positions in Kafka already"));
+  Append(*to_, clock_, {source_, 1}, 0, 1);
+  EXPECT_THAT(Export().message(), HasSubstr("has had records that are not of this export"));
+  EXPECT_TRUE(absl::IsNotFound(to_->Partitions(changelog_, kTimeout).status()))
+      << "nothing is made";
+}
+
+TEST_F(LogExportTest, AsksBeforeItWritesVeryManyFillers) {
+  Append(*log_, clock_, {source_, 0}, 0, 20);
+  Trim({source_, 0}, 15);
+  fillers_max_ = 14;
+  EXPECT_THAT(Export().message(), HasSubstr("so 15 records must be written"));
+  fillers_max_ = 15;
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({source_, 0}).size(), 5u);
+}
+
+}  // namespace
+}  // namespace postrider
