@@ -487,9 +487,10 @@ asio::awaitable<After> Server::Impl::ServeLines(Connection& connection, beast::f
     lines.end = LineStream::End::kCut;
     lines.cut = {status, std::move(detail)};
   };
+  auto deadline = std::chrono::steady_clock::now() + options.body_timeout;
+  // The first part is empty, so that nothing is read for one who may not send it.
+  absl::optional<std::string> part = std::string();
   while (true) {
-    lines.first_line = parts.next_line();
-    absl::optional<std::string> part = parts.Next();
     if (part && stopping) {
       cut(503, "The service is stopping; publish what is not settled again.");
     } else if (!part && parts.line_too_long()) {
@@ -502,11 +503,15 @@ asio::awaitable<After> Server::Impl::ServeLines(Connection& connection, beast::f
       body.get().body().data = piece.data();
       body.get().body().size = piece.size();
       body.get().body().more = true;
-      stream.expires_after(options.body_timeout);
+      // A whole line has to come within the time.
+      stream.expires_at(deadline);
       auto [failed, count] = co_await http::async_read_some(stream, buffer, body, kAwait);
       parts.Add({piece.data(), piece.size() - body.get().body().size});
       if (body.is_done()) parts.End();
-      if (!failed || failed == http::error::need_buffer) continue;
+      if (!failed || failed == http::error::need_buffer) {
+        part = parts.Next();
+        continue;
+      }
       if (failed == http::error::body_limit) {
         cut(413, absl::StrCat("The body may have at most ", kLinesBytesMax, " bytes."));
       } else if (IsHttpFault(failed) && failed != http::error::end_of_stream &&
@@ -525,6 +530,9 @@ asio::awaitable<After> Server::Impl::ServeLines(Connection& connection, beast::f
     if (response.status != kLinesGoOn) {
       co_return co_await Answer(connection, response, false, version, After::kCloseSlowly);
     }
+    lines.first_line = parts.next_line();
+    part = parts.Next();
+    deadline = std::chrono::steady_clock::now() + options.body_timeout;
   }
 }
 

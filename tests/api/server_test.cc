@@ -63,6 +63,21 @@ class ServerTest : public ::testing::Test {
                       std::move(respond)(std::move(response));
                     },
                 .body_bytes_max = kLimit});
+    router.Add({.method = HttpMethod::kPost,
+                .path = "/lines",
+                .handler =
+                    [](Request request, Respond respond) {
+                      Response response;
+                      response.status = kLinesGoOn;
+                      if (request.lines->end == LineStream::End::kWhole) response.status = 200;
+                      if (request.lines->end == LineStream::End::kCut) {
+                        response.status = request.lines->cut.status;
+                      }
+                      response.body = absl::StrCat(request.lines->first_line - 1);
+                      std::move(respond)(std::move(response));
+                    },
+                .body_bytes_max = kLimit,
+                .takes_lines = true});
     router.Add(
         {.method = HttpMethod::kDelete, .path = "/thing", .handler = [](Request, Respond respond) {
            Response response;
@@ -118,6 +133,40 @@ std::string Chunked(size_t size, size_t chunk) {
     absl::StrAppend(&text, absl::Hex(part), "\r\n", std::string(part, 'x'), "\r\n");
   }
   return text + "0\r\n\r\n";
+}
+
+TEST_F(ServerTest, HandlesABodyOfLinesWhileItComesIn) {
+  Start();
+  HttpClient client(server_->port());
+  const HttpClient::Headers lines = {{"content-type", "application/x-ndjson"}};
+  const std::string many(5'000, '\n');
+  HttpReply reply = client.Send("POST", "/lines", lines, many);
+  EXPECT_EQ(reply.status, 200);
+  EXPECT_EQ(reply.body, "5000");
+  EXPECT_TRUE(client.connected());
+  reply = client.Send("POST", "/lines", lines, "a\nb");
+  EXPECT_EQ(reply.body, "2");
+  EXPECT_EQ(client.Send("POST", "/size", lines, "a\nb").status, 415);
+  reply = client.Send("POST", "/lines", lines, "a\n" + std::string(kLineBytesMax + 1, 'x'));
+  EXPECT_EQ(reply.status, 413);
+  EXPECT_EQ(reply.body, "1");
+  // Refused by its length alone.
+  reply = client.SendRaw(
+      absl::StrCat("POST /lines HTTP/1.1\r\nhost: h\r\ncontent-type: application/x-ndjson\r\n"
+                   "content-length: ",
+                   kLinesBytesMax + 1, "\r\n\r\n"));
+  EXPECT_EQ(reply.status, 413);
+}
+
+TEST_F(ServerTest, WaitsForEachLineNoLongerThanForABody) {
+  ServerOptions options;
+  options.body_timeout = 200ms;
+  Start(options);
+  HttpClient client(server_->port());
+  client.Write(
+      "POST /lines HTTP/1.1\r\nhost: h\r\ncontent-type: application/x-ndjson\r\n"
+      "content-length: 1000\r\n\r\nbegun");
+  EXPECT_EQ(client.Read().status, 0);
 }
 
 TEST_F(ServerTest, AnswersRequestsOnOneConnection) {

@@ -231,6 +231,15 @@ TEST_F(EventsTest, TellsHowFarItHasComeInLinesWhenTheLogStops) {
   EXPECT_EQ(*(*told.Find("errors")->array())[0].Find("line")->integer(), 2);
 }
 
+TEST_F(EventsTest, ReadsNoLineOfOneWhoMayNotPublish) {
+  tests::HttpClient client(suite()->role->port());
+  client.Write(absl::StrCat("POST /v1/events HTTP/1.1\r\nhost: h\r\nauthorization: Bearer ",
+                            operator_key(),
+                            "\r\ncontent-type: application/x-ndjson\r\ncontent-length: "
+                            "60000000\r\n\r\n{"));
+  EXPECT_EQ(client.Read().status, 403);
+}
+
 TEST_F(EventsTest, StopsReadingAtALineThatIsTooLong) {
   const std::string good = R"({"type":"order.created","tenant":"t1","data":1})";
   const JsonReply reply =
