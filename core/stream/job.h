@@ -48,6 +48,11 @@ struct JobOptions {
   std::string name;  // "matcher", "worker": the label of its metrics and log lines
   GroupOptions group;
   ProducerOptions producer;
+  // How long what functions emit waits for company on its way into the log, at most, and for each
+  // partition for which something waits: a shard so sends one request in `gather_per_partition`,
+  // or one for each partition in `gather`. 0: not at all. Not while a shard hands over.
+  std::chrono::milliseconds gather{0};
+  std::chrono::microseconds gather_per_partition{500};
   StartPolicy start = StartPolicy::kLogStart;
   int shards = 1;                         // 1..64
   int64_t pending_records_max = 100'000;  // per shard; at either bound it stops reading

@@ -55,8 +55,13 @@ absl::Status ShardImpl::Start(ShardProgramFactory& factory) {
     gatherers_.push_back(
         gathers ? std::make_unique<AppendGatherer>(loop_, *producer_, changelog.gather) : nullptr);
   }
+  if (options_.gather > milliseconds(0)) {
+    outputs_ = std::make_unique<AppendGatherer>(loop_, *producer_, options_.gather,
+                                                options_.gather_per_partition);
+  }
   producer_->SetRoomCallback([this] {
     results_->OnRoom();
+    if (outputs_ != nullptr) outputs_->OnRoom();
     for (const auto& gatherer : gatherers_) {
       if (gatherer != nullptr) gatherer->OnRoom();
     }
@@ -84,11 +89,13 @@ ShardImpl::~ShardImpl() {
   tasks_.clear();
   consumer_.reset();
   program_.reset();
+  outputs_.reset();
   gatherers_.clear();
   producer_.reset();
 }
 
 void ShardImpl::SetGathering(bool gathering) {
+  if (outputs_ != nullptr) outputs_->SetGathering(gathering);
   for (const auto& gatherer : gatherers_) {
     if (gatherer != nullptr) gatherer->SetGathering(gathering);
   }
@@ -96,6 +103,7 @@ void ShardImpl::SetGathering(bool gathering) {
 
 size_t ShardImpl::PendingAppends() const {
   size_t pending = producer_->pending();
+  if (outputs_ != nullptr) pending += outputs_->waiting();
   for (const auto& gatherer : gatherers_) {
     if (gatherer != nullptr) pending += gatherer->waiting();
   }

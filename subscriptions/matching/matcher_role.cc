@@ -1,5 +1,6 @@
 #include "subscriptions/matching/matcher_role.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -18,6 +19,9 @@
 
 namespace postrider::subscriptions {
 namespace {
+
+// What was gathered is handed on in one go; the producer sends when all of it has come.
+constexpr std::chrono::milliseconds kBurst{1};
 
 // A pattern of what `pattern` (which begins with '^') fits, and of `topic`.
 std::string WithTopic(absl::string_view pattern, absl::string_view topic) {
@@ -48,8 +52,10 @@ void MatcherOptions::Register(Options& options) {
                       milliseconds(10'000), "How long a fetch waits for matcher.fetch_bytes_min.");
   options.AddBytes("matcher.fetch_bytes_min", &fetch_bytes_min, 1, 16 << 20,
                    "A fetch of source topics waits for so many bytes.");
-  options.AddDuration("matcher.linger", &linger, milliseconds(0), milliseconds(1'000),
-                      "How long messages wait for company on their way to the dispatch topic.");
+  options.AddDuration(
+      "matcher.linger", &linger, milliseconds(0), milliseconds(1'000),
+      "How long messages wait for company on their way to the dispatch topic, at most: half a "
+      "millisecond for each key group for which one waits.");
   options.AddDuration("matcher.topic_refresh", &topic_refresh, milliseconds(1'000),
                       milliseconds(600'000), "How soon a new source topic is found.");
 }
@@ -101,7 +107,8 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
   job.group.fetch_wait_max = options.fetch_wait_max;
   job.group.fetch_bytes_min = options.fetch_bytes_min;
   job.group.topic_refresh = options.topic_refresh;
-  job.producer.linger = options.linger;
+  job.gather = options.linger;
+  job.producer.linger = std::min(options.linger, kBurst);
   job.start =
       options.start == "latest" ? StartPolicy::kLogStartOnceEstablished : StartPolicy::kLogStart;
   job.shards = static_cast<int>(options.shards);

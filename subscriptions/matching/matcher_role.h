@@ -29,7 +29,7 @@ struct MatcherOptions {
   std::chrono::milliseconds heartbeat_interval{200};
   std::chrono::milliseconds fetch_wait_max{500};
   int64_t fetch_bytes_min = 1;
-  std::chrono::milliseconds linger{5};
+  std::chrono::milliseconds linger{20};
   std::chrono::milliseconds topic_refresh{30'000};
 
   // source.*, event.bytes_max, matcher.*

@@ -1,8 +1,11 @@
 #include "core/stream/internal/append_gatherer.h"
 
+#include <algorithm>
 #include <utility>
 
+#include "absl/hash/hash.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace postrider::internal {
 
@@ -29,17 +32,32 @@ bool AppendGatherer::Append(AppendRecord&& record, AppendDone&& done) {
     refused_ = true;
     return false;
   }
+  if (per_partition_.count() > 0) {
+    partitions_.insert(absl::HashOf(absl::string_view(record.topic), record.partition));
+  }
   waiting_.push_back({std::move(record), std::move(done), bytes});
   bytes_ += bytes;
   if (!gathering_ || waiting_.size() >= kRecordsMax / 2 || bytes_ >= kBytesMax / 2) {
     HandOn();
   } else if (timer_ == 0) {
-    timer_ = loop_.CallAfter(gather_, [this] {
-      timer_ = 0;
-      HandOn();
-    });
+    first_ = loop_.clock().Now();
+    ArmTimer();
   }
   return true;
+}
+
+MonotonicTime AppendGatherer::Due() const {
+  if (per_partition_.count() == 0) return first_ + gather_;
+  return first_ + std::min<Duration>(gather_, per_partition_ * partitions_.size());
+}
+
+void AppendGatherer::ArmTimer() {
+  timer_ = loop_.CallAt(Due(), [this] {
+    timer_ = 0;
+    // Others have come meanwhile, for partitions that nothing waited for.
+    if (loop_.clock().Now() < Due()) return ArmTimer();
+    HandOn();
+  });
 }
 
 void AppendGatherer::OnRoom() {
@@ -68,6 +86,7 @@ void AppendGatherer::HandOn() {
     bytes_ -= first.bytes;
     waiting_.pop_front();
   }
+  partitions_.clear();
 }
 
 }  // namespace postrider::internal

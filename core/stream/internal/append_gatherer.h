@@ -5,7 +5,9 @@
 #include <deque>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
+#include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/stream/log.h"
 #include "core/stream/record.h"
@@ -17,6 +19,10 @@ namespace postrider::internal {
 // partition gets few and nobody waits for the answer, company is worth more than haste. A
 // producer's own linger is the same for all that it carries.
 //
+// With `per_partition` the wait grows with the partitions for which something waits: the requests
+// have a bound of one in each such span, however many partitions there are, and where few wait
+// nothing waits long.
+//
 // What waits here is not in the log: for those who appended it is as what the log has not answered
 // yet.
 //
@@ -27,9 +33,11 @@ class AppendGatherer final : public LogProducer {
   static constexpr size_t kRecordsMax = 2'000;
   static constexpr size_t kBytesMax = 2 << 20;
 
-  // Both outlive it. `gather`: how long the first one waits for company.
-  AppendGatherer(EventLoop& loop, LogProducer& producer, std::chrono::milliseconds gather)
-      : loop_(loop), producer_(producer), gather_(gather) {}
+  // `loop` and `producer` outlive it. `gather`: how long the first one waits for company, at most.
+  // `per_partition`: how long for each partition for which something waits; 0: always `gather`.
+  AppendGatherer(EventLoop& loop, LogProducer& producer, std::chrono::milliseconds gather,
+                 std::chrono::microseconds per_partition = std::chrono::microseconds(0))
+      : loop_(loop), producer_(producer), gather_(gather), per_partition_(per_partition) {}
   // Those that wait are answered with kAborted.
   ~AppendGatherer() override;
 
@@ -52,16 +60,24 @@ class AppendGatherer final : public LogProducer {
     AppendDone done;
     size_t bytes;
   };
+  // When the first one has waited for as long as those that wait ask for by now.
+  MonotonicTime Due() const;
+  void ArmTimer();
   void HandOn();
 
   EventLoop& loop_;
   LogProducer& producer_;
   const std::chrono::milliseconds gather_;
+  const std::chrono::microseconds per_partition_;
   absl::AnyInvocable<void()> room_;
   bool gathering_ = false;
   bool refused_ = false;
   std::deque<Waiting> waiting_;
   size_t bytes_ = 0;
+  // Hashes of the partitions for which something waits, with `per_partition` only; two that fall
+  // together make the wait a little shorter.
+  absl::flat_hash_set<size_t> partitions_;
+  MonotonicTime first_;  // when the first of those that wait came
   TimerId timer_ = 0;
 };
 

@@ -74,7 +74,9 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
 
   // TaskHost.
   EventLoop& loop() override { return loop_; }
-  LogProducer& producer() override { return *producer_; }
+  LogProducer& outputs() override {
+    return outputs_ != nullptr ? static_cast<LogProducer&>(*outputs_) : *producer_;
+  }
   LogProducer& changelog_producer(size_t changelog) override {
     AppendGatherer* const gatherer = gatherers_[changelog].get();
     return gatherer != nullptr ? *gatherer : *producer_;
@@ -208,6 +210,7 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
 
   std::unique_ptr<LogProducer> producer_;
+  std::unique_ptr<AppendGatherer> outputs_;  // none where there is nothing to gather
   // By changelog; none where there is nothing to gather.
   std::vector<std::unique_ptr<AppendGatherer>> gatherers_;
   std::unique_ptr<ResultLog> results_;

@@ -294,7 +294,7 @@ bool Task::Emit(AppendRecord&& record, LogProducer::AppendDone&& done) {
         if (emission->life.expired() || emission->task->failure_) return;
         std::move(emission->done)(std::move(offset));
       };
-  if (host_.producer().Append(std::move(record), std::move(answer))) return true;
+  if (host_.outputs().Append(std::move(record), std::move(answer))) return true;
   done = std::move(taken->done);
   refused_ = true;
   return false;

@@ -34,7 +34,7 @@ class TaskHost {
  public:
   virtual ~TaskHost() = default;
   virtual EventLoop& loop() = 0;
-  virtual LogProducer& producer() = 0;
+  virtual LogProducer& outputs() = 0;
   // For the changelog of this index.
   virtual LogProducer& changelog_producer(size_t changelog) = 0;
   // Of the shard as a whole: it runs, is not giving back, and its lease holds.

@@ -78,6 +78,42 @@ TEST_F(AppendGathererTest, HandsOnTogetherWhenTheFirstHasWaited) {
   EXPECT_EQ(producer_.records.size(), 3u);
 }
 
+TEST_F(AppendGathererTest, WaitsTheLongerTheMorePartitionsItIsFor) {
+  AppendGatherer gatherer(*loop_, producer_, milliseconds(20), std::chrono::microseconds(2'000));
+  gatherer.SetGathering(true);
+  const auto append = [&](const std::string& topic, int32_t partition) {
+    AppendRecord record;
+    record.topic = topic;
+    record.partition = partition;
+    record.key = absl::StrCat(topic, partition);
+    return gatherer.Append(std::move(record), [](const absl::StatusOr<int64_t>&) {});
+  };
+  // One alone is there after its own share, and so are several for the same partition.
+  ASSERT_TRUE(append("t", 1));
+  ASSERT_TRUE(append("t", 1));
+  Pass(milliseconds(1));
+  EXPECT_TRUE(producer_.records.empty());
+  Pass(milliseconds(1));
+  EXPECT_EQ(producer_.records.size(), 2u);
+
+  // Each other partition adds its share, counted from the first one's arrival.
+  ASSERT_TRUE(append("t", 1));
+  Pass(milliseconds(1));
+  ASSERT_TRUE(append("t", 2));
+  ASSERT_TRUE(append("u", 2));
+  Pass(milliseconds(4));
+  EXPECT_EQ(producer_.records.size(), 2u);
+  Pass(milliseconds(1));
+  EXPECT_EQ(producer_.records.size(), 5u);
+
+  // However many they are, none waits longer than the bound.
+  for (int32_t partition = 0; partition < 100; ++partition) ASSERT_TRUE(append("t", partition));
+  Pass(milliseconds(19));
+  EXPECT_EQ(producer_.records.size(), 5u);
+  Pass(milliseconds(1));
+  EXPECT_EQ(producer_.records.size(), 105u);
+}
+
 TEST_F(AppendGathererTest, FlushHandsOnAtOnceAndFlushesTheProducer) {
   ASSERT_TRUE(Append("a"));
   gatherer_.Flush();
