@@ -46,6 +46,8 @@ def run(stage):
     stage.check(f"10,000 idle endpoints take less than {RSS_MOST_MB} MB of the worker's",
                 rss_idle - rss_empty < RSS_MOST_MB, f"{rss_idle - rss_empty:.0f} MB", fatal=False)
     for role, percent in cpu_idle.items():
+        if role == "broker":
+            continue  # not ours; told beside them
         stage.check(f"{role}: at most {CPU_MOST_PERCENT}% of a core", percent <= CPU_MOST_PERCENT,
                     f"{percent}%", fatal=False)
     stages.say(f"cpu_percent: {cpu_idle}")

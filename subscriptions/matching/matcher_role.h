@@ -27,8 +27,8 @@ struct MatcherOptions {
   int64_t bytes_max = 64 << 20;
   std::chrono::milliseconds session_timeout{6'000};
   std::chrono::milliseconds heartbeat_interval{200};
-  std::chrono::milliseconds fetch_wait_max{500};
-  int64_t fetch_bytes_min = 1;
+  std::chrono::milliseconds fetch_wait_max{10};
+  int64_t fetch_bytes_min = 64 << 10;
   std::chrono::milliseconds linger{20};
   std::chrono::milliseconds topic_refresh{30'000};
 
