@@ -526,7 +526,7 @@ class Service {
     options.directory = absl::StrCat(state_dir_->path(), "/", tp.partition, ".", stores_opened_++);
     options.bytes_max = bytes_max;
     return MakeLazyStore(
-        [shared = rocksdb_.get(), options] { return OpenRocksdbStore(*shared, options); });
+        clock_, [shared = rocksdb_.get(), options] { return OpenRocksdbStore(*shared, options); });
   }
 
   delivery::WorkerParts MakeWorkerParts() {

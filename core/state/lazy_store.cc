@@ -1,30 +1,31 @@
 #include "core/state/lazy_store.h"
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/status_macros.h"
 
 namespace postrider {
 namespace {
 
+// Between two tries to open it on a full disk.
+constexpr std::chrono::seconds kFullRetry{1};
+
 class LazyStore final : public StateStore {
  public:
-  explicit LazyStore(absl::AnyInvocable<absl::StatusOr<std::unique_ptr<StateStore>>()> open)
-      : open_(std::move(open)) {}
+  LazyStore(const Clock& clock,
+            absl::AnyInvocable<absl::StatusOr<std::unique_ptr<StateStore>>()> open)
+      : clock_(clock), open_(std::move(open)) {}
 
   absl::Status Apply(const StateBatch& batch) override {
     if (store_ == nullptr) {
       // There is nothing yet that it could delete.
       if (batch.put_bytes() == 0) return absl::OkStatus();
-      absl::StatusOr<std::unique_ptr<StateStore>> opened = open_();
-      if (!opened.ok()) {
-        return absl::DataLossError(
-            absl::StrCat("state: the store cannot be opened: ", opened.status().ToString()));
-      }
-      store_ = *std::move(opened);
+      RETURN_IF_ERROR(Open());
     }
     return store_->Apply(batch);
   }
@@ -47,15 +48,35 @@ class LazyStore final : public StateStore {
   }
 
  private:
+  absl::Status Open() {
+    if (clock_.Now() < open_again_) return full_;
+    absl::StatusOr<std::unique_ptr<StateStore>> opened = open_();
+    if (opened.ok()) {
+      store_ = *std::move(opened);
+      return absl::OkStatus();
+    }
+    const absl::Status why(
+        opened.status().code(),
+        absl::StrCat("state: the store cannot be opened: ", opened.status().message()));
+    if (absl::IsResourceExhausted(why)) {
+      full_ = why;
+      open_again_ = clock_.Now() + kFullRetry;
+    }
+    return why;
+  }
+
+  const Clock& clock_;
   absl::AnyInvocable<absl::StatusOr<std::unique_ptr<StateStore>>()> open_;
   std::unique_ptr<StateStore> store_;
+  absl::Status full_;
+  MonotonicTime open_again_{};
 };
 
 }  // namespace
 
 std::unique_ptr<StateStore> MakeLazyStore(
-    absl::AnyInvocable<absl::StatusOr<std::unique_ptr<StateStore>>()> open) {
-  return std::make_unique<LazyStore>(std::move(open));
+    const Clock& clock, absl::AnyInvocable<absl::StatusOr<std::unique_ptr<StateStore>>()> open) {
+  return std::make_unique<LazyStore>(clock, std::move(open));
 }
 
 }  // namespace postrider

@@ -41,7 +41,8 @@ struct RocksdbStoreOptions {
 // is lost, and about a second after there is space again RocksDB has flushed by itself.
 //
 // Errors: kFailedPrecondition (another running process or store owns the directory, or it holds
-// something that is not ours: nothing was touched), kUnavailable (it cannot be made or opened).
+// something that is not ours: nothing was touched), kResourceExhausted (the disk is full),
+// kUnavailable (it cannot be made or opened for another reason).
 absl::StatusOr<std::unique_ptr<StateStore>> OpenRocksdbStore(RocksdbShared& shared,
                                                              const RocksdbStoreOptions& options);
 

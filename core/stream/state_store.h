@@ -134,7 +134,8 @@ struct StoreFigures {
 // core/state has two: heap and RocksDB; both pass tests/contract/state_store_contract.h.
 //
 // Errors:  kDataLoss (it cannot be read or written any more: the task is to be restored into a new
-//          one) from any call; kResourceExhausted from Apply() only.
+//          one) from any call; kResourceExhausted from Apply() only, which of a store that is
+//          opened late also says why it cannot be.
 // Threads: owned by one task.
 class StateStore {
  public:

@@ -194,7 +194,8 @@ class RocksdbStore final : public StateStore {
     const rocksdb::Status opened =
         rocksdb::DB::Open(shared_.options(), directory_->database(), &db);
     if (!opened.ok()) {
-      return absl::UnavailableError(absl::StrCat("state: open: ", opened.ToString()));
+      const std::string text = absl::StrCat("state: open: ", opened.ToString());
+      return opened.IsNoSpace() ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
     }
     db_.reset(db);
     return absl::OkStatus();

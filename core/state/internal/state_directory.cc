@@ -23,7 +23,10 @@ constexpr char kLockName[] = "postrider.lock";
 constexpr char kKeptLockName[] = "process.lock";
 
 absl::Status Unavailable(const std::string& path, const std::error_code& error) {
-  return absl::UnavailableError(absl::StrCat("state: directory ", path, ": ", error.message()));
+  const std::string text = absl::StrCat("state: directory ", path, ": ", error.message());
+  const bool full = error == std::errc::no_space_on_device ||
+                    error == std::error_condition(EDQUOT, std::generic_category());
+  return full ? absl::ResourceExhaustedError(text) : absl::UnavailableError(text);
 }
 
 absl::Status Make(const std::string& path) {

@@ -25,6 +25,7 @@
 #include "core/state/lazy_store.h"
 #include "core/state/rocksdb_store.h"
 #include "tests/contract/state_store_contract.h"
+#include "tests/fakes/manual_clock.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider::contract {
@@ -72,12 +73,15 @@ class RocksdbEnvironment final : public StateStoreContractEnvironment {
 class LazyEnvironment final : public StateStoreContractEnvironment {
  public:
   std::unique_ptr<StateStore> Make(uint64_t bytes_max) override {
-    return MakeLazyStore([bytes_max]() -> absl::StatusOr<std::unique_ptr<StateStore>> {
+    return MakeLazyStore(clock_, [bytes_max]() -> absl::StatusOr<std::unique_ptr<StateStore>> {
       HeapStoreOptions options;
       options.bytes_max = bytes_max;
       return MakeHeapStore(options);
     });
   }
+
+ private:
+  ManualClock clock_;
 };
 
 INSTANTIATE_TEST_SUITE_P(Heap, StateStoreContract, testing::Values(StateStoreContractFactory([] {
@@ -308,6 +312,17 @@ TEST_F(FullDiskTest, ALimitOfTheFileSizeIsAFullDiskToo) {
   EXPECT_TRUE(PutUntil([&](const absl::Status&) { return written_ >= before + 3'000; }));
   ExpectAll();
   store_.reset();
+}
+
+TEST_F(FullDiskTest, AStoreThatFindsNoRoomToBeOpenedSaysSo) {
+  const std::string filler = parent_.path() + "/disk/filler";
+  std::ofstream(filler) << std::string(16 << 20, 'x');
+  RocksdbStoreOptions options;
+  options.directory = parent_.path() + "/disk/kg-1";
+  EXPECT_THAT(OpenRocksdbStore(*shared_, options),
+              tests::StatusIs(absl::StatusCode::kResourceExhausted));
+  std::filesystem::remove(filler);
+  EXPECT_THAT(OpenRocksdbStore(*shared_, options), tests::IsOk());
 }
 
 TEST_F(FullDiskTest, CanBeClearedAndClosed) {
