@@ -246,7 +246,8 @@ void ShardImpl::LocateFresh(Task& task, int64_t offset) {
 
 void ShardImpl::ResumeTasks() {
   const bool may_act = ShardMayAct();
-  if (acting_ && !may_act && phase_ == Phase::kRunning) {
+  const bool stops = stopping_ && durable();  // by itself, with its commits acknowledged
+  if (acting_ && !may_act && phase_ == Phase::kRunning && !stops) {
     metrics_.lease_lapses.Increment();
     POSTRIDER_LOG(kWarn, "shard stops acting: no commit was acknowledged in time",
                   {"job", options_.name}, {"shard", index_}, {"fenced", fenced_});

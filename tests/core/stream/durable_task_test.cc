@@ -649,6 +649,21 @@ TEST_F(DurableTest, WhatIsGatheredForAChangelogIsNotDurableButAtAHandover) {
   EXPECT_EQ(b->At(t0_).parked(), 2u);
 }
 
+TEST_F(DurableTest, AStopIsNoLapseOfTheLease) {
+  Write(t0_, 1);
+  world_.latency = [](const std::string&) { return Duration(seconds(3)); };
+  auto a = Join();
+  Pass(milliseconds(300), {a.get()});
+  bool done = false;
+  a->shard->Stop([&done] { done = true; });
+  Pass(milliseconds(100), {a.get()});
+  ASSERT_FALSE(done);
+  EXPECT_FALSE(a->At(t0_).ctx().MayAct());
+  Pass(seconds(3), {a.get()});
+  ASSERT_TRUE(done);
+  EXPECT_EQ(a->Metric("postrider_stream_lease_lapses_total"), 0);
+}
+
 TEST_F(DurableTest, StopAwaitsWhatIsInFlightNoLongerThanItsBound) {
   Write(t0_, 1);
   world_.latency = [](const std::string&) { return Duration(std::chrono::hours(1)); };
