@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -10,10 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/base/steady_wait.h"
 #include "core/embedded_log/internal/catalogue.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/database.h"
@@ -99,16 +99,16 @@ struct EmbeddedLog::Impl {
                       absl::AnyInvocable<void(Core&)> apply) {
     struct Shared {
       absl::Mutex mutex;
+      SteadyWait wait;
       bool answered = false;
       absl::Status status;
     };
-    const absl::Time deadline = absl::Now() + absl::FromChrono(timeout);
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    const auto left = [deadline] { return deadline - std::chrono::steady_clock::now(); };
     {
       absl::MutexLock lock(&admin_mutex);
-      const auto idle = [](Impl* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->admin_mutex) {
-        return !self->admin_busy;
-      };
-      if (!admin_mutex.AwaitWithDeadline(absl::Condition(+idle, this), deadline)) {
+      const auto idle = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return !admin_busy; };
+      if (!admin_wait.For(admin_mutex, left(), idle)) {
         return absl::UnavailableError("embedded log: a change before this one has not ended");
       }
       admin_busy = true;
@@ -124,12 +124,14 @@ struct EmbeddedLog::Impl {
                        absl::MutexLock lock(&admin_mutex);
                        admin_busy = false;
                      }
+                     admin_wait.Notify();
                      absl::MutexLock lock(&shared->mutex);
                      shared->status = status;
                      shared->answered = true;
+                     shared->wait.Notify();
                    }});
     absl::MutexLock lock(&shared->mutex);
-    if (!shared->mutex.AwaitWithDeadline(absl::Condition(&shared->answered), deadline)) {
+    if (!shared->wait.For(shared->mutex, left(), [&shared] { return shared->answered; })) {
       return absl::UnavailableError("embedded log: the change is not on the disk yet");
     }
     return shared->status;
@@ -138,6 +140,7 @@ struct EmbeddedLog::Impl {
   Core core;
   const size_t database_bytes;
   absl::Mutex admin_mutex;
+  SteadyWait admin_wait;
   bool admin_busy ABSL_GUARDED_BY(admin_mutex) = false;
   LoopAnswers answers;
   const std::shared_ptr<std::atomic<int>> calls = std::make_shared<std::atomic<int>>(0);

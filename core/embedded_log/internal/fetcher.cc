@@ -5,7 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "core/base/thread_name.h"
 #include "core/embedded_log/internal/cursor_set.h"
 #include "core/embedded_log/internal/run.h"
@@ -14,7 +13,7 @@ namespace postrider::embedded_log_internal {
 namespace {
 
 // While the database is being opened anew, reads are tried again so often.
-constexpr absl::Duration kAgain = absl::Milliseconds(50);
+constexpr std::chrono::milliseconds kAgain{50};
 
 }  // namespace
 
@@ -31,6 +30,7 @@ void Fetcher::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
+  wait_.Notify();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -73,7 +73,7 @@ void Fetcher::Serve(Request request) {
   if (!runs.ok()) {
     absl::MutexLock lock(&mutex_);
     if (stopping_) return;
-    mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kAgain);
+    wait_.For(mutex_, kAgain, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; });
     line_.emplace_back(std::move(request));
     return;
   }

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/partition.h"
 
@@ -54,6 +55,7 @@ class Fetcher {
 
   Core& core_;
   absl::Mutex mutex_;
+  SteadyWait wait_;
   std::deque<std::variant<Request, absl::AnyInvocable<void() &&>>> line_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/time.h"
 #include "core/base/log.h"
 #include "core/base/thread_name.h"
 #include "core/embedded_log/internal/key_compaction.h"
@@ -59,6 +58,7 @@ void Upkeep::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
+  wait_.Notify();
   if (core_.database != nullptr) core_.database->StopCompacting();
   if (thread_.joinable()) thread_.join();
 }
@@ -67,10 +67,8 @@ void Upkeep::Run() {
   while (true) {
     {
       absl::MutexLock lock(&mutex_);
-      if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_),
-                                  absl::FromChrono(options_.interval))) {
-        return;
-      }
+      const auto stopping = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; };
+      if (wait_.For(mutex_, options_.interval, stopping)) return;
     }
     Round(Urgency::kWhenWorthIt);
   }

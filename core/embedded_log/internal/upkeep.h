@@ -11,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/partition.h"
 #include "core/embedded_log/internal/writer.h"
@@ -60,6 +61,7 @@ class Upkeep {
   Writer& writer_;
   const Options options_;
   absl::Mutex mutex_;
+  SteadyWait wait_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Up to where the disk was given back, and how many bytes the partition had had there.
   std::map<std::pair<uint32_t, uint32_t>, std::pair<int64_t, uint64_t>> given_back_;

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/base/thread_name.h"
@@ -22,8 +21,8 @@ constexpr size_t kRunBytesMax = 128 << 10;
 constexpr size_t kManyBytes = 256 << 10;
 constexpr size_t kHeadersMax = 1'000;
 // A flush that is behind is waited for as long before it counts as a failure.
-constexpr absl::Duration kFlushPatience = absl::Seconds(2);
-constexpr absl::Duration kFlushLook = absl::Milliseconds(5);
+constexpr std::chrono::seconds kFlushPatience{2};
+constexpr std::chrono::milliseconds kFlushLook{5};
 
 size_t BytesOf(const AppendRecord& record) {
   size_t bytes = record.key.size() + record.value.size();
@@ -65,6 +64,7 @@ void Writer::Stop() {
     absl::MutexLock lock(&mutex_);
     stopping_ = true;
   }
+  wait_.Notify();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -73,6 +73,7 @@ void Writer::Append(const std::shared_ptr<AnswerBox>& box, AppendRecord&& record
   absl::MutexLock lock(&mutex_);
   waiting_.push_back({box, std::move(record)});
   waiting_bytes_ += bytes;
+  if (waiting_bytes_ >= kManyBytes && waiting_bytes_ - bytes < kManyBytes) wait_.Notify();
 }
 
 void Writer::Submit(Change change) {
@@ -113,14 +114,11 @@ bool Writer::Gather() {
            !self->changes_.empty();
   };
   mutex_.Await(absl::Condition(+something, this));
-  const auto enough = [](Writer* self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(self->mutex_) {
-    return self->stopping_ || self->next_item_ < self->items_.size() ||
-           self->waiting_bytes_ >= kManyBytes;
-  };
-  const absl::Duration since = absl::Now() - synced_;
-  const absl::Duration interval = absl::FromChrono(options_.sync_interval);
-  if (since >= absl::ZeroDuration() && since < interval) {
-    mutex_.AwaitWithTimeout(absl::Condition(+enough, this), interval - since);
+  const auto since = std::chrono::steady_clock::now() - synced_;
+  if (since < options_.sync_interval) {
+    wait_.For(mutex_, options_.sync_interval - since, [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return stopping_ || next_item_ < items_.size() || waiting_bytes_ >= kManyBytes;
+    });
   }
   if (next_item_ >= items_.size()) {
     items_.clear();
@@ -200,18 +198,19 @@ void Writer::CutRun(const PartitionPtr& partition) {
 
 bool Writer::WriteUntilDone() {
   bool told = false;
-  const absl::Time began = absl::Now();
+  const auto began = std::chrono::steady_clock::now();
   while (true) {
-    const absl::Time begin = absl::Now();
+    const auto begin = std::chrono::steady_clock::now();
     synced_ = begin;
     absl::Status status;
     if (told) status = core_.database->Recover();
     if (status.ok()) status = core_.database->Write(set_);
     if (status.ok()) {
-      core_.metrics.write_seconds.Observe(absl::ToDoubleSeconds(absl::Now() - begin));
+      core_.metrics.write_seconds.Observe(
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
       break;
     }
-    absl::Duration wait = absl::FromChrono(options_.retry_interval);
+    Duration wait = options_.retry_interval;
     if (absl::IsAborted(status) && begin - began < kFlushPatience) {
       wait = kFlushLook;
     } else {
@@ -219,7 +218,8 @@ bool Writer::WriteUntilDone() {
       told = true;
     }
     absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&stopping_), wait)) return false;
+    const auto stopping = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; };
+    if (wait_.For(mutex_, wait, stopping)) return false;
   }
   if (told) {
     POSTRIDER_LOG(kInfo, "the embedded log is written again");

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -14,8 +15,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/steady_wait.h"
 #include "core/base/wake_fd.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/database.h"
@@ -109,6 +110,7 @@ class Writer {
   Core& core_;
   const Options options_;
   absl::Mutex mutex_;
+  SteadyWait wait_;  // for many bytes, or the end
   std::vector<Item> waiting_ ABSL_GUARDED_BY(mutex_);
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Change> changes_ ABSL_GUARDED_BY(mutex_);
@@ -126,7 +128,7 @@ class Writer {
   uint64_t group_records_ = 0;
   uint64_t group_bytes_ = 0;
   WriteSet set_;
-  absl::Time synced_ = absl::InfinitePast();
+  std::chrono::steady_clock::time_point synced_;
   std::thread thread_;
 };
 
