@@ -15,8 +15,9 @@ constexpr size_t kBytes = 16;
 
 }  // namespace
 
-AcknowledgedMark::AcknowledgedMark(const std::string& path)
-    : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+AcknowledgedMark::AcknowledgedMark(const std::string& path, Access access)
+    : fd_(open(path.c_str(), O_CLOEXEC | (access == Access::kRead ? O_RDONLY : O_RDWR | O_CREAT),
+               0600)) {
   std::string bytes(kBytes + 1, '\0');
   if (fd_ < 0 || pread(fd_, bytes.data(), bytes.size(), 0) != kBytes) return;
   bytes.resize(kBytes);

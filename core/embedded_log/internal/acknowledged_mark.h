@@ -14,7 +14,8 @@ namespace postrider::embedded_log_internal {
 // A file that cannot be written or read tells nothing, which is no fault. Threads: owned by one.
 class AcknowledgedMark {
  public:
-  explicit AcknowledgedMark(const std::string& path);
+  enum class Access { kRead, kWrite };
+  AcknowledgedMark(const std::string& path, Access access);
   ~AcknowledgedMark();
   AcknowledgedMark(const AcknowledgedMark&) = delete;
   AcknowledgedMark& operator=(const AcknowledgedMark&) = delete;

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -34,6 +35,7 @@
 #include "core/embedded_log/internal/rocks.h"
 #include "core/embedded_log/internal/run_finder.h"
 #include "core/embedded_log/internal/table_check.h"
+#include "core/embedded_log/internal/torn_manifest.h"
 #include "core/embedded_log/internal/wal_check.h"
 
 namespace postrider::embedded_log_internal {
@@ -42,7 +44,7 @@ namespace {
 using rocksdb::ColumnFamilyHandle;
 using rocksdb::Slice;
 
-constexpr absl::Duration kFlushWait = absl::Seconds(5);
+constexpr std::chrono::seconds kFlushWait{5};
 constexpr absl::Duration kFlushLook = absl::Milliseconds(2);
 // Room for what a start writes at least.
 constexpr char kProbeName[] = "probe.tmp";
@@ -50,6 +52,10 @@ constexpr size_t kProbeBlockBytes = 1 << 20;
 constexpr size_t kProbeBlocks = 8;
 // So many places of damage are remembered, so that each is told of once.
 constexpr size_t kDamageMax = 10'000;
+
+std::vector<rocksdb::ColumnFamilyDescriptor> FamiliesOf(const rocksdb::Options& options) {
+  return {{rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}};
+}
 
 RocksSettings SettingsOf(const DatabaseOptions& options) {
   RocksSettings settings;
@@ -67,7 +73,8 @@ class RocksDatabase final : public Database {
   RocksDatabase(const DatabaseOptions& options, std::unique_ptr<LogDirectory> directory)
       : options_(options),
         directory_(std::move(directory)),
-        mark_(directory_->acknowledged()),
+        mark_(directory_->acknowledged(),
+              looks_only() ? AcknowledgedMark::Access::kRead : AcknowledgedMark::Access::kWrite),
         settings_(SettingsOf(options)) {}
   ~RocksDatabase() override {
     absl::MutexLock lock(&mutex_);
@@ -78,11 +85,15 @@ class RocksDatabase final : public Database {
   absl::Status Start() {
     for (const WalDamage& damage : CheckWals(directory_->database())) Tell(damage.text);
     absl::MutexLock lock(&mutex_);
-    if (looks_only()) return OpenToLook();
+    if (looks_only()) {
+      RETURN_IF_ERROR(OpenToLook());
+      CheckAcknowledged();
+      return absl::OkStatus();
+    }
     if (LacksCurrent()) {
       return Repair(absl::DataLossError("embedded log: the database's file CURRENT is missing"));
     }
-    absl::Status opened = OpenDb();
+    absl::Status opened = OpenPastTornEnd();
     if (opened.ok()) {
       CheckAcknowledged();
     } else if (absl::IsDataLoss(opened)) {
@@ -134,6 +145,8 @@ class RocksDatabase final : public Database {
   absl::Status OpenDb() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OpenToLook() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckFamilies() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status OpenPastTornEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool IsWhole() const;
   absl::Status PutDamagedTablesAside() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Repair(const absl::Status& why) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void CheckAcknowledged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -188,13 +201,46 @@ bool RocksDatabase::LacksCurrent() const {
   return files;
 }
 
+absl::Status RocksDatabase::OpenPastTornEnd() {
+  absl::Status opened = OpenDb();
+  if (!absl::IsDataLoss(opened)) return opened;
+  const std::unique_ptr<TornManifest> torn = TornManifest::Cut(directory_->database());
+  if (torn == nullptr) return opened;
+  if (IsWhole()) {
+    POSTRIDER_LOG(kInfo, "the embedded log's list of tables ends where a crash has torn it");
+    return OpenDb();
+  }
+  torn->Restore();
+  return opened;
+}
+
+// Whether the tables that it lists are there, and all that was acknowledged. Changes nothing.
+bool RocksDatabase::IsWhole() const {
+  const rocksdb::Options options = MakeOptions(settings_);
+  std::vector<ColumnFamilyHandle*> families;
+  rocksdb::DB* raw = nullptr;
+  const rocksdb::Status opened = rocksdb::DB::OpenForReadOnly(options, directory_->database(),
+                                                              FamiliesOf(options), &families, &raw);
+  if (!opened.ok()) return false;
+  const std::unique_ptr<rocksdb::DB> db(raw);
+  std::vector<rocksdb::LiveFileMetaData> files;
+  db->GetLiveFilesMetaData(&files);
+  bool whole = db->GetLatestSequenceNumber() >= mark_.sequence();
+  for (const rocksdb::LiveFileMetaData& file : files) {
+    std::error_code error;
+    whole = whole && std::filesystem::exists(file.db_path + file.name, error);
+  }
+  for (ColumnFamilyHandle* family : families) {
+    db->DestroyColumnFamilyHandle(family).PermitUncheckedError();
+  }
+  return whole;
+}
+
 absl::Status RocksDatabase::OpenDb() {
   const rocksdb::Options options = MakeOptions(settings_);
-  const std::vector<rocksdb::ColumnFamilyDescriptor> descriptors = {
-      {rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}};
   rocksdb::DB* db = nullptr;
   const rocksdb::Status opened =
-      rocksdb::DB::Open(options, directory_->database(), descriptors, &families_, &db);
+      rocksdb::DB::Open(options, directory_->database(), FamiliesOf(options), &families_, &db);
   if (!opened.ok()) return ToStatus(absl::StrCat("open ", directory_->database()), opened);
   db_.reset(db);
   return CheckFamilies();
@@ -204,11 +250,9 @@ absl::Status RocksDatabase::OpenToLook() {
   rocksdb::Options options = MakeOptions(settings_);
   options.create_if_missing = false;
   options.create_missing_column_families = false;
-  const std::vector<rocksdb::ColumnFamilyDescriptor> descriptors = {
-      {rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}};
   rocksdb::DB* db = nullptr;
-  const rocksdb::Status opened =
-      rocksdb::DB::OpenForReadOnly(options, directory_->database(), descriptors, &families_, &db);
+  const rocksdb::Status opened = rocksdb::DB::OpenForReadOnly(options, directory_->database(),
+                                                              FamiliesOf(options), &families_, &db);
   if (!opened.ok()) {
     return absl::DataLossError(absl::StrCat(
         "embedded log: what tells of the tables in ", directory_->database(),
@@ -263,8 +307,7 @@ absl::Status RocksDatabase::Repair(const absl::Status& why) {
   Tell(absl::StrCat(std::string(why.message()), "; it is put together anew from its tables"));
   const rocksdb::Options options = MakeOptions(settings_);
   const rocksdb::Status repaired =
-      rocksdb::RepairDB(directory_->database(), options,
-                        {{rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}});
+      rocksdb::RepairDB(directory_->database(), options, FamiliesOf(options));
   if (!repaired.ok()) return ToStatus("repair", repaired);
   const absl::Status opened = OpenDb();
   if (opened.ok()) mark_.Set(db_->GetLatestSequenceNumber());
@@ -279,7 +322,7 @@ void RocksDatabase::CheckAcknowledged() {
     Tell(absl::StrCat("the last ", mark_.sequence() - there,
                       " changes that were acknowledged are not on the disk any more"));
   }
-  mark_.Set(there);
+  if (!looks_only()) mark_.Set(there);
 }
 
 absl::Status RocksDatabase::Write(WriteSet& set) {
@@ -310,7 +353,7 @@ absl::Status RocksDatabase::Recover() {
   canceled_ = true;
   absl::MutexLock lock(&mutex_);
   CloseDb();
-  const absl::Status opened = OpenDb();
+  const absl::Status opened = OpenPastTornEnd();
   if (opened.ok()) CheckAcknowledged();
   canceled_ = stopped_.load();
   return opened;
@@ -323,9 +366,9 @@ void RocksDatabase::FlushAtEnd() {
   rocksdb::FlushOptions options;
   options.wait = false;
   if (!db_->Flush(options, families_).ok()) return;
-  const absl::Time end = absl::Now() + kFlushWait;
+  const auto end = std::chrono::steady_clock::now() + kFlushWait;
   uint64_t left = 1;
-  while (left > 0 && absl::Now() < end) {
+  while (left > 0 && std::chrono::steady_clock::now() < end) {
     db_->GetAggregatedIntProperty(rocksdb::DB::Properties::kNumImmutableMemTable, &left);
     if (left > 0) absl::SleepFor(kFlushLook);
   }
@@ -452,7 +495,13 @@ absl::StatusOr<std::unique_ptr<Database>> Database::Open(const DatabaseOptions& 
                        ? LogDirectory::Acquire(options.directory)
                        : LogDirectory::Look(options.directory));
   auto database = std::make_unique<RocksDatabase>(options, std::move(directory));
-  RETURN_IF_ERROR(database->Start());
+  const absl::Status started = database->Start();
+  if (absl::IsDataLoss(started) && options.access == DatabaseOptions::Access::kOwn) {
+    return absl::DataLossError(
+        absl::StrCat(std::string(started.message()), "; put a sound copy of ", options.directory,
+                     " in its place, or move it away to begin with an empty log"));
+  }
+  RETURN_IF_ERROR(started);
   return std::unique_ptr<Database>(std::move(database));
 }
 

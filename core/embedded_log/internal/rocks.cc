@@ -77,6 +77,9 @@ rocksdb::Options MakeOptions(const RocksSettings& settings) {
   // A damaged table costs its records, not the whole log: it neither keeps the others from being
   // opened nor stops writes when a compaction meets it.
   options.paranoid_checks = false;
+  // A database that was put together anew from its tables may have what one table was made of
+  // beside that table.
+  options.force_consistency_checks = false;
   options.write_buffer_manager = settings.memtables;
   options.write_buffer_size =
       std::clamp(settings.memory_bytes / 4, kMemtableBytesMin, kMemtableBytesMax);

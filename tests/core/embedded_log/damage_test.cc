@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -99,6 +100,7 @@ class DamageTest : public EmbeddedLogTest {
     if (!opened.ok()) {
       ++refused_;
       EXPECT_EQ(opened.code(), absl::StatusCode::kDataLoss) << where << ": " << opened;
+      EXPECT_TRUE(absl::StrContains(std::string(opened.message()), "put a sound copy of "));
       return 0;
     }
     size_t found = 0;
@@ -252,6 +254,32 @@ TEST_F(DamageTest, TakesWhatACrashHasTornForNoDamage) {
   Open();
   EXPECT_EQ(Metric("postrider_embedded_log_damage_total"), before);
   EXPECT_EQ(ReadAll({"a", 0}).records.size(), static_cast<size_t>(kRecords));
+}
+
+TEST_F(DamageTest, TakesATornListOfTablesForNoDamage) {
+  const std::vector<std::string> lists = FilesLike("MANIFEST");
+  ASSERT_EQ(lists.size(), 1u);
+  Restore();
+  // An entry that was not synced: it is all there, but for its bytes.
+  std::ofstream(options_.directory + "/db/" + lists[0], std::ios::app | std::ios::binary)
+      << std::string("\x01\x02\x03\x04\x04\x00\x01torn", 11);
+  const double before = Metric("postrider_embedded_log_damage_total");
+  Open();
+  EXPECT_EQ(Metric("postrider_embedded_log_damage_total"), before);
+  EXPECT_EQ(ReadAll({"a", 0}).records.size(), static_cast<size_t>(kRecords));
+  EXPECT_EQ(ReadAll({"a", 1}).records.size(), static_cast<size_t>(kRecords));
+}
+
+TEST_F(DamageTest, ServesEverythingWhenTheListOfTablesIsDamagedAtItsEnd) {
+  for (const std::string& name : FilesLike("MANIFEST")) {
+    const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + name);
+    for (const uint64_t back : {1, 12, 60, 150}) {
+      Flip(name, size - std::min<uint64_t>(back, size));
+      const size_t found = Serve(absl::StrCat(name, " ", back, " bytes before its end"));
+      EXPECT_EQ(found, kPartitions * kRecords);
+    }
+  }
+  EXPECT_EQ(refused_, 0);
 }
 
 TEST_F(DamageTest, DoesWithoutAMarkThatIsDamagedOrMissing) {
