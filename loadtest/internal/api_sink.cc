@@ -69,6 +69,11 @@ absl::Status ApiSink::Take(Call* call, CURLcode code) {
   const int status = call->Status();
   curl_multi_remove_handle(multi_.get(), call->easy.get());
   call->running = false;
+  // libcurl sends anew by itself when a connection that was kept turns out to be closed.
+  long connects = 0;
+  curl_easy_getinfo(call->easy.get(), CURLINFO_NUM_CONNECTS, &connects);
+  if (connects > 0 && call->connected) sent_again_ += call->records.size();
+  call->connected = code == CURLE_OK;
   if (code == CURLE_OK && status == 202) {
     for (ProducedRecord* record : call->records) record->acknowledged = true;
     out_ -= call->records.size();

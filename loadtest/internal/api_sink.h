@@ -39,6 +39,7 @@ class ApiSink final : public EventSink {
   struct Call : RestCall {
     std::vector<ProducedRecord*> records;
     bool running = false;
+    bool connected = false;                     // the last request was answered
     std::chrono::steady_clock::time_point due;  // not before
   };
 

@@ -33,9 +33,11 @@ def main(args):
     for name in ("stack", "seconds"):
         if getattr(args, name) is not None:
             flags += [f"--{name}", str(getattr(args, name))]
+    for name in ("plan", "option"):
+        flags += [flag for value in getattr(args, name) for flag in (f"--{name}", value)]
     figures, failed = {}, []
-    for scenario in ("latency", "seed", "idle"):
-        for way, more in WAYS.items():
+    for way, more in WAYS.items():  # The embedded log first: no broker runs beside it then.
+        for scenario in ("latency", "seed", "idle"):
             if scenario == "idle" and way == "kafka by API":
                 continue
             out = directory / f"{scenario}-{way.replace(' ', '-')}.json"
