@@ -165,6 +165,7 @@ class Tour:
         self.register()
         self.publish_until_it_arrives()
         self.show_batch()
+        self.publish_by_command()
         if self.on_kafka:
             self.publish_to_kafka()
         self.show_dead_letter()
@@ -429,6 +430,29 @@ class Tour:
         self.wait_for("the batch", ARRIVE_S, lambda: self.received("/batch", 2, ids))
         created = {event["id"] for event in events if event["type"] == "order.created"}
         self.wait_for("the single webhooks", ARRIVE_S, lambda: self.received("/single", 1, created))
+
+    def publish_by_command(self):
+        say("publishing two events by `postrider publish --topic order.created`, a line each")
+        events = [self.event() for _ in range(2)]
+        lines = "".join(
+            json.dumps({"tenant": self.tenant, "id": event["id"], "data": event["data"]}) + "\n"
+            for event in events
+        )
+        done = subprocess.run(
+            [self.binary, "publish", "--topic", "order.created"],
+            input=lines,
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "POSTRIDER_API_KEY": self.publisher},
+        )
+        if done.returncode != 0:
+            raise Fault(f"postrider publish: {done.stderr.strip()}")
+        for event in events:
+            ids = {event["id"]}
+            self.wait_for(
+                f"the webhook of {event['id']}", ARRIVE_S, partial(self.received, "/single", 1, ids)
+            )
 
     def publish_to_kafka(self):
         if self.loadtest is None:
