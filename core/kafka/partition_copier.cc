@@ -152,6 +152,8 @@ absl::StatusOr<std::unique_ptr<PartitionCopier>> PartitionCopier::Open(
       {"queue.buffering.max.kbytes",
        absl::StrCat(std::max<int64_t>(options.queue_bytes_max / 1024, 1'024))},
       {"?compression.type", "lz4"},
+      // What brokers take by default, so that a record of the most bytes elsewhere gets in here.
+      {"?message.max.bytes", "1048588"},
   };
   ASSIGN_OR_RETURN(ConfPtr conf, kafka_internal::MakeConf(config, own));
   rd_kafka_conf_set_opaque(conf.get(), impl.get());

@@ -214,6 +214,31 @@ TEST_F(LogExportTest, GoesOnWhereItWasInterruptedAndIsDoneOnce) {
   EXPECT_THAT(Export().message(), HasSubstr("of another log or of this one before a service ran"));
 }
 
+TEST_F(LogExportTest, GivesNoOffsetAgainThatAGroupHasSeen) {
+  Append(*log_, clock_, {source_, 0}, 0, 10);
+  // As if damage had taken the last five.
+  ASSERT_OK(log_->ResetGroup("g-" + source_, {{{source_, 0}, {15, ""}}}, kTimeout));
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({source_, 0}).size(), 10u);
+  ASSERT_OK_AND_ASSIGN(const Log::Range range, to_->Offsets({source_, 0}, kTimeout));
+  EXPECT_EQ(range.end, 15);
+}
+
+TEST_F(LogExportTest, MovesRecordsOfTheMostBytes) {
+  {
+    ASSERT_OK_AND_ASSIGN(const auto writer, BlockingWriter::Open(*log_, clock_, {}));
+    for (int i = 0; i < 3; ++i) {
+      AppendRecord record;
+      record.topic = source_;
+      record.value = std::string(1'000'000, static_cast<char>('a' + i));
+      ASSERT_OK(writer->Append(std::move(record)));
+    }
+    ASSERT_OK(writer->Flush());
+  }
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
+}
+
 TEST_F(LogExportTest, RefusesTopicsAndGroupsThatHaveSomethingOfOthers) {
   Append(*log_, clock_, {source_, 0}, 0, 10);
   ASSERT_OK(log_->ResetGroup("g-" + source_, {{{source_, 0}, {5, ""}}}, kTimeout));
