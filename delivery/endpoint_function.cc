@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "core/stream/rejected_record.h"
 #include "delivery/body.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_timers.h"
@@ -195,12 +196,17 @@ void EndpointFunction::Reject(const LogRecord& record) {
   program_.metrics().undecodable.Increment();
   POSTRIDER_LOG(kError, "undecodable dispatch record", {"partition", ctx_->partition().ToString()},
                 {"offset", record.offset});
+  Rejection rejection;
+  rejection.reason = "undecodable_dispatch_record";
+  rejection.source = ctx_->partition();
+  rejection.offset = record.offset;
+  rejection.timestamp = record.timestamp;
+  rejection.rejected_at = ctx_->clock().Wall();
+  rejection.key = std::string(record.key);
+  rejection.value = record.value;
   Output output;
-  output.record.topic = absl::StrCat(program_.options().topic_prefix, "rejected");
-  output.record.key = std::string(record.key);
-  output.record.value = std::string(record.value);
-  output.record.headers = {{"reason", "undecodable_dispatch_record"},
-                           {"source", ctx_->partition().ToString()}};
+  output.record =
+      MakeRejectedRecord(RejectedTopicName(program_.options().topic_prefix), std::move(rejection));
   output.ending.order = static_cast<uint64_t>(record.offset);
   output.ending.pending = true;
   Emit(std::move(output));

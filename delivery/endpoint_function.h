@@ -324,7 +324,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   bool ReadMembers(EndpointState& state, Batch& batch);
   void AddMembers(EndpointState& state, const std::vector<BatchMember>& members, Batch& batch);
   BacklogRoom::Hold TakeRoom(EndpointState& state, size_t bytes);
-  void RejectEntry(EndpointState& state, Backlog::Damaged entry);
+  void RejectEntry(EndpointState& state, const Backlog::Damaged& entry);
   size_t ResolveListed(EndpointState& state, std::vector<Message>& messages);
   void ResolveAll(EndpointState& state);
   void Rebuild();

@@ -325,7 +325,7 @@ void EndpointFunction::ReadInOrder(EndpointState& state, ReadyPicker& picker) {
   };
   const bool at_end = backlog_->Scan(state.key, state.drain_from, read);
   if (!reader.fault().ok()) ctx_->Fail(reader.fault());
-  for (Backlog::Damaged& entry : reader.damaged()) RejectEntry(state, std::move(entry));
+  for (const Backlog::Damaged& entry : reader.damaged()) RejectEntry(state, entry);
   if (at_end) state.drained_dry = true;
   state.order->AddCost(reader.stepped_over() * kStepOverCost);
   program_.metrics().drained.Add(static_cast<double>(reader.taken()));

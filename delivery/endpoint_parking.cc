@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "core/base/log.h"
+#include "core/stream/rejected_record.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_function.h"
 #include "delivery/endpoint_timers.h"
@@ -371,7 +372,7 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
   };
   const bool at_end = backlog_->Scan(state.key, from, read);
   if (!reader.fault().ok()) return ctx_->Fail(reader.fault());
-  for (Backlog::Damaged& entry : reader.damaged()) RejectEntry(state, std::move(entry));
+  for (const Backlog::Damaged& entry : reader.damaged()) RejectEntry(state, entry);
   if (found.empty()) {
     // Once from the very beginning: what is there is claimed, or it is not there.
     if (at_end) {
@@ -393,21 +394,25 @@ void EndpointFunction::DrainBacklog(EndpointState& state) {
 }
 
 // An entry that was never written by us: kept for inspection, as such records are.
-void EndpointFunction::RejectEntry(EndpointState& state, Backlog::Damaged entry) {
+void EndpointFunction::RejectEntry(EndpointState& state, const Backlog::Damaged& entry) {
   program_.metrics().undecodable.Increment();
   POSTRIDER_LOG(kError, "undecodable backlog entry", {"partition", ctx_->partition().ToString()},
                 {"offset", entry.order});
   state.claimed.insert(entry.digest);
+  Rejection rejection;
+  rejection.reason = "undecodable_backlog_entry";
+  rejection.source = ctx_->partition();
+  rejection.offset = static_cast<int64_t>(entry.order);
+  rejection.rejected_at = ctx_->clock().Wall();
+  rejection.key = state.key;
+  rejection.value = entry.encoded;
   Output output;
-  output.record.topic = absl::StrCat(program_.options().topic_prefix, "rejected");
-  output.record.key = state.key;
-  output.record.headers = {{"reason", "undecodable_backlog_entry"},
-                           {"source", ctx_->partition().ToString()}};
+  output.record =
+      MakeRejectedRecord(RejectedTopicName(program_.options().topic_prefix), std::move(rejection));
   output.ending.endpoint = {state.id, state.share.part()};
   output.ending.order = entry.order;
   output.ending.digest = entry.digest;
   output.ending.listed = true;
-  output.record.value = std::move(entry.encoded);
   Emit(std::move(output));
 }
 
@@ -503,7 +508,7 @@ bool EndpointFunction::Load(EndpointState& state, Batch& batch) {
     BacklogRoom::Hold& room = message.content->room;
     if (!message.pending && room.bytes() == 0) room = TakeRoom(state, RoomOf(message));
   }
-  for (Backlog::Damaged& entry : damaged) RejectEntry(state, std::move(entry));
+  for (const Backlog::Damaged& entry : damaged) RejectEntry(state, entry);
   if (*missing > damaged.size()) {
     // They have ended elsewhere, or stand at another place than they did: then they are drained.
     absl::flat_hash_set<IdBytes> there;

@@ -11,6 +11,7 @@
 #include "core/postgres/copy.h"
 #include "core/postgres/statement.h"
 #include "core/postgres/transaction.h"
+#include "core/stream/rejected_record.h"
 
 namespace postrider::dlq {
 namespace {
@@ -164,7 +165,7 @@ void IndexerFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
     entry.letter = *std::move(letter);
   } else {
     metrics_.undecodable.Increment();
-    Reject(entry, "undecodable_dead_letter", std::string(record.key), std::string(record.value));
+    Reject(entry, "undecodable_dead_letter", std::string(record.key), record.value);
   }
   if (entries_.size() == 1) {
     ctx.SetTimer("", kFillTimer, ctx.clock().Now() + limits_.wait_max);
@@ -195,19 +196,20 @@ void IndexerFunction::OnDrain(TaskContext&, Drain kind) {
 }
 
 void IndexerFunction::Reject(Entry& entry, absl::string_view reason, std::string key,
-                             std::string value) {
+                             absl::string_view value) {
   POSTRIDER_LOG(kError, "dead letter rejected", {"partition", ctx_->partition().ToString()},
                 {"offset", entry.offset}, {"reason", reason});
   entry.letter.reset();
   entry.rejecting = true;
-  Rejection& rejection = rejections_.emplace_back();
+  Rejection rejection;
+  rejection.reason = reason;
+  rejection.source = ctx_->partition();
   rejection.offset = entry.offset;
-  rejection.record.topic = rejected_topic_;
-  rejection.record.key = std::move(key);
-  rejection.record.value = std::move(value);
-  rejection.record.headers = {{"reason", std::string(reason)},
-                              {"source", ctx_->partition().ToString()},
-                              {"offset", std::to_string(entry.offset)}};
+  rejection.timestamp = entry.appended_at;
+  rejection.rejected_at = ctx_->clock().Wall();
+  rejection.key = std::move(key);
+  rejection.value = value;
+  rejections_.push_back({entry.offset, MakeRejectedRecord(rejected_topic_, std::move(rejection))});
   if (rejections_.size() == 1) DrainRejections();
 }
 
@@ -401,9 +403,9 @@ void IndexerFunction::TakeApart(const Write& write, const absl::Status& why) {
   POSTRIDER_LOG(kError, "postgres refuses a letter", {"partition", ctx_->partition().ToString()},
                 {"offset", entry.offset}, {"why", why.message()});
   // The decoder takes only what Encode gives: this is the record's value, byte for byte.
-  std::string value = EncodeDeadLetter(*entry.letter);
+  const std::string value = EncodeDeadLetter(*entry.letter);
   std::string key(entry.letter->customer.view());
-  Reject(entry, "refused_by_postgres", std::move(key), std::move(value));
+  Reject(entry, "refused_by_postgres", std::move(key), value);
   MaybeWrite();
 }
 

@@ -90,7 +90,7 @@ class IndexerFunction final : public KeyedProcessFunction {
     absl::optional<DeadLetterRecord> letter;  // none: it goes, or went, to the rejected topic
     bool rejecting = false;                   // which has not acknowledged it yet
   };
-  struct Rejection {
+  struct OnItsWay {
     int64_t offset = 0;
     AppendRecord record;
   };
@@ -105,7 +105,7 @@ class IndexerFunction final : public KeyedProcessFunction {
   void RetryLater(const absl::Status& why);
   void CompleteBelow(int64_t offset);
   // `entry` keeps its place in the offsets; its record goes elsewhere.
-  void Reject(Entry& entry, absl::string_view reason, std::string key, std::string value);
+  void Reject(Entry& entry, absl::string_view reason, std::string key, absl::string_view value);
   void DrainRejections();
   void NoteOldest();
   std::string CopyText(size_t entries) const;
@@ -121,7 +121,7 @@ class IndexerFunction final : public KeyedProcessFunction {
   Phase phase_ = Phase::kReadingOffset;
   std::deque<Entry> entries_;  // read, not stored; by offset
   size_t bytes_ = 0;
-  std::deque<Rejection> rejections_;       // no room for them yet
+  std::deque<OnItsWay> rejections_;        // no room for them yet
   absl::optional<int64_t> stored_;         // Postgres' next offset; none: it has no row
   absl::optional<int64_t> missing_above_;  // the stored offset for which a gap was counted
   size_t letters_max_;                     // smaller while a batch is being taken apart

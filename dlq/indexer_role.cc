@@ -12,6 +12,7 @@
 #include "core/base/event_loop.h"
 #include "core/base/status_macros.h"
 #include "core/postgres/pool.h"
+#include "core/stream/rejected_record.h"
 #include "dlq/indexer_function.h"
 #include "dlq/letters/dead_letter_log.h"
 #include "dlq/report_indexer.h"
@@ -113,7 +114,7 @@ absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(Log& log, const 
   job.trim_safety = kDeadLetterKept;
   IndexerMetrics* indexer_metrics = &impl->letter_metrics;
   ShardProgramFactory factory =
-      [database, indexer_metrics, rejected_topic = absl::StrCat(topic_prefix, "rejected")](
+      [database, indexer_metrics, rejected_topic = RejectedTopicName(topic_prefix)](
           const ShardEnvironment& environment) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
     return std::make_unique<IndexerProgram>(environment.loop, database, *indexer_metrics,
                                             rejected_topic);

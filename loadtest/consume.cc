@@ -3,10 +3,12 @@
 #include <librdkafka/rdkafka.h>
 
 #include <chrono>
+#include <cstddef>
 #include <iostream>
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "core/base/status_macros.h"
@@ -31,6 +33,28 @@ struct FreeList {
 
 absl::Status Fault(const ConsumeOptions& options, absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("loadtest: consume ", options.topic, ": ", why));
+}
+
+void Print(const rd_kafka_message_t& message, bool with_headers) {
+  const absl::string_view value(static_cast<const char*>(message.payload), message.len);
+  if (!with_headers) {
+    std::cout << value << '\n';
+    return;
+  }
+  rd_kafka_headers_t* headers = nullptr;
+  if (rd_kafka_message_headers(&message, &headers) == RD_KAFKA_RESP_ERR_NO_ERROR) {
+    const char* name = nullptr;
+    const void* content = nullptr;
+    size_t size = 0;
+    for (size_t i = 0;
+         rd_kafka_header_get_all(headers, i, &name, &content, &size) == RD_KAFKA_RESP_ERR_NO_ERROR;
+         ++i) {
+      std::cout << name << '='
+                << absl::CHexEscape(absl::string_view(static_cast<const char*>(content), size))
+                << '\t';
+    }
+  }
+  std::cout << absl::Base64Escape(value) << '\n';
 }
 
 absl::StatusOr<int32_t> PartitionCount(rd_kafka_t* kafka, const ConsumeOptions& options) {
@@ -73,9 +97,7 @@ absl::Status Consume(const ConsumeOptions& options) {
       if (message->partition != partition) continue;
       next = message->offset + 1;
       if (message->offset >= end) break;
-      std::cout.write(static_cast<const char*>(message->payload),
-                      static_cast<std::streamsize>(message->len));
-      std::cout << '\n';
+      Print(*message, options.headers);
       ++printed;
     }
   }

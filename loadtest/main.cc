@@ -246,6 +246,7 @@ struct ConsumeCommand {
     app->add_option("--max", options.records_max, "so many records at most; 0: all");
     app->add_option("--properties", options.properties, "of the consumer: name=value,...");
     app->add_option("--timeout-s", options.timeout_s)->check(CLI::Range(1, 3600));
+    app->add_flag("--headers", options.headers, "each header before the value, that in base64");
   }
   absl::Status Run() const { return loadtest::Consume(options); }
 };

@@ -1,6 +1,7 @@
 #include "subscriptions/matching/match_function.h"
 
 #include <chrono>
+#include <cstddef>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -8,7 +9,7 @@
 #include "core/base/check.h"
 #include "core/base/log.h"
 #include "core/stream/key_groups.h"
-#include "subscriptions/matching/rejected_log.h"
+#include "core/stream/rejected_record.h"
 #include "subscriptions/registry/own_events.h"
 
 namespace postrider::subscriptions {
@@ -16,6 +17,8 @@ namespace {
 
 // Waiting events that one call matches; the rest goes on in the next turn of the loop.
 constexpr int kPumpMax = 1'000;
+// Of an event that is rejected: the whole of it stands in its source topic.
+constexpr size_t kRejectedValueBytesMax = 1'024;
 constexpr uint32_t kMeasureEvery = 64;
 constexpr absl::string_view kPumpKey = "";
 constexpr uint32_t kPumpTag = 1;
@@ -216,8 +219,16 @@ void MatchFunction::Reject(const LogRecord& record, RejectReason reason) {
                 {"topic", record.topic}, {"partition", record.partition}, {"offset", record.offset},
                 {"bytes", record.value.size()});
   program_.metrics_.rejected(reason).Increment();
-  rejected_ = MakeRejectedRecord(program_.options().rejected_topic, reason, record,
-                                 ctx_->incarnation_ms(), ctx_->clock().Wall());
+  Rejection rejection;
+  rejection.reason = RejectReasonName(reason);
+  rejection.source = ctx_->partition();
+  rejection.offset = record.offset;
+  rejection.incarnation_ms = ctx_->incarnation_ms();
+  rejection.timestamp = record.timestamp;
+  rejection.rejected_at = ctx_->clock().Wall();
+  rejection.value = record.value;
+  rejection.value_bytes_max = kRejectedValueBytesMax;
+  rejected_ = MakeRejectedRecord(program_.options().rejected_topic, std::move(rejection));
   matches_.clear();
   BeginEmit(record.offset, 1);
 }

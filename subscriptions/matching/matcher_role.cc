@@ -10,11 +10,11 @@
 #include "absl/synchronization/mutex.h"
 #include "core/base/status_macros.h"
 #include "core/stream/control_record.h"
+#include "core/stream/rejected_record.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/matching/index.h"
 #include "subscriptions/matching/match_metrics.h"
 #include "subscriptions/matching/match_program.h"
-#include "subscriptions/matching/rejected_log.h"
 #include "subscriptions/registry/own_events.h"
 
 namespace postrider::subscriptions {

@@ -306,6 +306,8 @@ TEST_F(BacklogMemoryTest, AnEntryThatCannotBeReadIsKeptForInspectionAndTheRestIs
   ASSERT_EQ(ctx().emitted().size(), 1u);
   EXPECT_EQ(ctx().emitted()[0].record.topic, "postrider.rejected");
   EXPECT_EQ(ctx().emitted()[0].record.value, "damaged");
+  EXPECT_THAT(ctx().emitted()[0].record.headers,
+              testing::Contains(testing::Pair("reason", "undecodable_backlog_entry")));
   EXPECT_EQ(Backlogged(), 1) << "until that is acknowledged";
   ctx().AcknowledgeAll();
   Settle();

@@ -511,7 +511,13 @@ TEST_F(EndpointFunctionTest, KeepsADamagedRecordForInspectionAndGoesOn) {
   damaged.value = "nonsense";
   function_->OnElement(ctx(), damaged.View());
   ASSERT_EQ(ctx().emitted().size(), 1u);
-  EXPECT_EQ(ctx().emitted()[0].record.topic, "postrider.rejected");
+  const AppendRecord& rejected = ctx().emitted()[0].record;
+  EXPECT_EQ(rejected.topic, "postrider.rejected");
+  EXPECT_EQ(rejected.key, damaged.key);
+  EXPECT_EQ(rejected.value, "nonsense");
+  EXPECT_THAT(rejected.headers,
+              testing::IsSupersetOf({testing::Pair("reason", "undecodable_dispatch_record"),
+                                     testing::Pair("offset", "0")}));
   ctx().AcknowledgeAll();
   EXPECT_TRUE(ctx().IsCompleted(0));
 }

@@ -23,6 +23,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
 using tests::RunUntil;
 using tests::TcpRelay;
 
@@ -435,9 +436,10 @@ TEST_F(IndexerFunctionTest, LettersThatPostgresRefusesGoToTheRejectedTopicAndThe
     EXPECT_EQ(record.topic, "p.rejected");
     EXPECT_EQ(record.partition, 0);
     EXPECT_EQ(record.value, EncodeDeadLetter(letters[index]));
-    EXPECT_THAT(record.headers, ElementsAre(std::pair("reason", "refused_by_postgres"),
-                                            std::pair("source", absl::StrCat(topic_, "/3")),
-                                            std::pair("offset", absl::StrCat(index))));
+    EXPECT_THAT(record.headers,
+                IsSupersetOf({std::pair("reason", std::string("refused_by_postgres")),
+                              std::pair("source", absl::StrCat(topic_, "/3")),
+                              std::pair("offset", absl::StrCat(index))}));
     refused.push_back(index);
     indexer->ctx.Acknowledge(number);
   }
@@ -467,10 +469,10 @@ TEST_F(IndexerFunctionTest, WhatIsNoLetterGoesToTheRejectedTopicBeforeTheOffsetP
   ASSERT_EQ(indexer->ctx.emitted().size(), 2u);
   EXPECT_EQ(indexer->ctx.emitted()[0].record.value, std::string("gar\0bage", 8));
   EXPECT_EQ(indexer->ctx.emitted()[0].record.key, "key");
-  EXPECT_THAT(
-      indexer->ctx.emitted()[0].record.headers,
-      ElementsAre(std::pair("reason", "undecodable_dead_letter"),
-                  std::pair("source", absl::StrCat(topic_, "/3")), std::pair("offset", "1")));
+  EXPECT_THAT(indexer->ctx.emitted()[0].record.headers,
+              IsSupersetOf({std::pair("reason", std::string("undecodable_dead_letter")),
+                            std::pair("source", absl::StrCat(topic_, "/3")),
+                            std::pair("offset", std::string("1"))}));
   // The second one's answer comes first.
   indexer->ctx.Acknowledge(1);
   Settle(*pool_);
