@@ -12,6 +12,7 @@
 #include "core/postgres/statement.h"
 #include "core/postgres/transaction.h"
 #include "core/stream/rejected_record.h"
+#include "dlq/write_course.h"
 
 namespace postrider::dlq {
 namespace {
@@ -46,24 +47,6 @@ constexpr char kFirstOffset[] =
 constexpr char kNextOffset[] =
     "UPDATE postrider.indexer_offsets SET next_offset = $3::bigint, updated_at = now()"
     " WHERE topic = $1 AND partition = $2::int AND next_offset = $4::bigint";
-
-// The batch will never be stored as it is, however often it is tried.
-bool IsPoison(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kOutOfRange:
-      return true;
-    default:
-      return false;
-  }
-}
-
-// Postgres' `timestamptz` begins and ends elsewhere than ours; a letter must not be refused for it.
-WallTime Storable(WallTime time) {
-  constexpr std::chrono::sys_days kFirst = std::chrono::year(1) / 1 / 1;
-  constexpr std::chrono::sys_days kEnd = std::chrono::year(10'000) / 1 / 1;
-  return std::clamp(time, WallTime(kFirst), WallTime(kEnd) - std::chrono::milliseconds(1));
-}
 
 }  // namespace
 
@@ -289,8 +272,7 @@ std::string IndexerFunction::CopyText(size_t entries) const {
   return rows.Take();
 }
 
-// One transaction's course, kept alive by its callbacks.
-struct IndexerFunction::Write : std::enable_shared_from_this<IndexerFunction::Write> {
+struct IndexerFunction::Write final : WriteCourse {
   std::weak_ptr<IndexerFunction*> function;
   std::string rows;
   std::string stored_as;
@@ -301,21 +283,14 @@ struct IndexerFunction::Write : std::enable_shared_from_this<IndexerFunction::Wr
   size_t letters = 0;
   int64_t inserted = 0;
   bool displaced = false;
-  absl::Status status;
-  std::unique_ptr<Transaction> tx;
 
-  void Run(Transaction transaction) {
-    tx = std::make_unique<Transaction>(std::move(transaction));
-    const auto self = shared_from_this();
-    const auto next_step = [self](absl::StatusOr<QueryResult> result) { self->Note(result); };
+ private:
+  void Run() override {
     if (!rows.empty()) {
-      tx->Query({kIncomingTable, {}}, next_step);
-      tx->CopyIn(kCopy, std::move(rows), next_step);
-      tx->Query({kEnsureDays, {}}, next_step);
-      tx->Query({kInsert, {}}, [self](absl::StatusOr<QueryResult> result) {
-        self->Note(result);
-        if (result.ok()) self->inserted = result->affected();
-      });
+      Query({kIncomingTable, {}});
+      CopyIn(kCopy, std::move(rows));
+      Query({kEnsureDays, {}});
+      Query({kInsert, {}}, [this](const QueryResult& result) { inserted = result.affected(); });
     }
     Statement offset{kFirstOffset,
                      {SqlParam(stored_as), SqlParam::Int(partition), SqlParam::Int(next)}};
@@ -323,22 +298,13 @@ struct IndexerFunction::Write : std::enable_shared_from_this<IndexerFunction::Wr
       offset.sql = kNextOffset;
       offset.params.push_back(SqlParam::Int(*expected));
     }
-    tx->Query(std::move(offset), [self](absl::StatusOr<QueryResult> result) {
-      self->Note(result);
-      if (!self->status.ok()) return self->End(self->status);
-      if (result->affected() != 1) {
-        self->displaced = true;
-        return self->End(absl::AbortedError("dlq: another indexer has moved the offset"));
-      }
-      self->tx->Commit([self](absl::Status committed) { self->End(committed); });
+    Finish(std::move(offset), [this](const QueryResult& result) {
+      displaced = result.affected() != 1;
+      return displaced ? absl::AbortedError("dlq: another indexer has moved the offset")
+                       : absl::OkStatus();
     });
   }
-  // Keeps the first failure, which is the cause of the later ones.
-  void Note(const absl::StatusOr<QueryResult>& result) {
-    if (status.ok() && !result.ok()) status = result.status();
-  }
-  void End(const absl::Status& result) {
-    tx.reset();
+  void OnEnd(const absl::Status& result) override {
     if (const auto alive = function.lock(); alive != nullptr) (*alive)->OnWritten(*this, result);
   }
 };
@@ -362,10 +328,7 @@ void IndexerFunction::StartWrite(size_t entries) {
   write->next = entries_[entries - 1].offset + 1;
   write->entries = entries;
   write->letters = Letters(entries);
-  Transaction::Begin(pool_, {}, [write](absl::StatusOr<Transaction> tx) {
-    if (!tx.ok()) return write->End(tx.status());
-    write->Run(*std::move(tx));
-  });
+  write->Begin(pool_);
 }
 
 void IndexerFunction::OnWritten(const Write& write, const absl::Status& status) {

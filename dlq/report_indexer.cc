@@ -10,8 +10,8 @@
 #include "core/base/log.h"
 #include "core/postgres/copy.h"
 #include "core/postgres/statement.h"
-#include "core/postgres/transaction.h"
 #include "dlq/reports/report_record.h"
+#include "dlq/write_course.h"
 
 namespace postrider::dlq {
 namespace {
@@ -71,19 +71,6 @@ constexpr char kInsertAttempts[] =
     " started_at, duration_ms, outcome, status, response, tenants FROM incoming_attempts WHERE"
     " postrider.letter_day(id) BETWEEN (now() AT TIME ZONE 'UTC')::date - $1::integer"
     " AND (now() AT TIME ZONE 'UTC')::date + 1 ON CONFLICT DO NOTHING";
-
-// The batch will never be stored as it is, however often it is tried.
-bool IsPoison(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kInvalidArgument ||
-         status.code() == absl::StatusCode::kOutOfRange;
-}
-
-// Postgres' `timestamptz` begins and ends elsewhere than ours.
-WallTime Storable(WallTime time) {
-  constexpr std::chrono::sys_days kFirst = std::chrono::year(1) / 1 / 1;
-  constexpr std::chrono::sys_days kEnd = std::chrono::year(10'000) / 1 / 1;
-  return std::clamp(time, WallTime(kFirst), WallTime(kEnd) - std::chrono::milliseconds(1));
-}
 
 void AddTime(CopyRows& rows, const absl::optional<WallTime>& time) {
   if (time) {
@@ -227,8 +214,7 @@ std::string ReportIndexerFunction::AttemptRows(size_t entries) const {
   return rows.Take();
 }
 
-// One transaction's course, kept alive by its callbacks.
-struct ReportIndexerFunction::Write : std::enable_shared_from_this<ReportIndexerFunction::Write> {
+struct ReportIndexerFunction::Write final : WriteCourse {
   std::weak_ptr<ReportIndexerFunction*> function;
   std::string statuses;
   std::string attempts;
@@ -237,46 +223,27 @@ struct ReportIndexerFunction::Write : std::enable_shared_from_this<ReportIndexer
   size_t entries = 0;
   int64_t statuses_changed = 0;
   int64_t attempts_added = 0;
-  absl::Status status;
-  std::unique_ptr<Transaction> tx;
 
-  void Run(Transaction transaction) {
-    tx = std::make_unique<Transaction>(std::move(transaction));
-    const auto self = shared_from_this();
-    const auto next = [self](absl::StatusOr<QueryResult> result) { self->Note(result); };
+ private:
+  void Run() override {
     if (see_to_days) {
-      tx->Query({"SELECT postrider.keep_attempt_days($1::integer)", {SqlParam::Int(days_kept)}},
-                next);
+      Query({"SELECT postrider.keep_attempt_days($1::integer)", {SqlParam::Int(days_kept)}});
     }
     if (!statuses.empty()) {
-      tx->Query({kIncomingStatus, {}}, next);
-      tx->CopyIn(kCopyStatus, std::move(statuses), next);
-      tx->Query({kUpsertStatus, {}}, [self](absl::StatusOr<QueryResult> result) {
-        self->Note(result);
-        if (result.ok()) self->statuses_changed = result->affected();
-      });
+      Query({kIncomingStatus, {}});
+      CopyIn(kCopyStatus, std::move(statuses));
+      Query({kUpsertStatus, {}},
+            [this](const QueryResult& result) { statuses_changed = result.affected(); });
     }
     if (!attempts.empty()) {
-      tx->Query({kIncomingAttempts, {}}, next);
-      tx->CopyIn(kCopyAttempts, std::move(attempts), next);
-      tx->Query({kInsertAttempts, {SqlParam::Int(days_kept)}},
-                [self](absl::StatusOr<QueryResult> result) {
-                  self->Note(result);
-                  if (result.ok()) self->attempts_added = result->affected();
-                });
+      Query({kIncomingAttempts, {}});
+      CopyIn(kCopyAttempts, std::move(attempts));
+      Query({kInsertAttempts, {SqlParam::Int(days_kept)}},
+            [this](const QueryResult& result) { attempts_added = result.affected(); });
     }
-    tx->Query({"SELECT 1", {}}, [self](absl::StatusOr<QueryResult> result) {
-      self->Note(result);
-      if (!self->status.ok()) return self->End(self->status);
-      self->tx->Commit([self](absl::Status committed) { self->End(committed); });
-    });
+    Finish({"SELECT 1", {}});
   }
-  // Keeps the first failure, which is the cause of the later ones.
-  void Note(const absl::StatusOr<QueryResult>& result) {
-    if (status.ok() && !result.ok()) status = result.status();
-  }
-  void End(const absl::Status& result) {
-    tx.reset();
+  void OnEnd(const absl::Status& result) override {
     if (const auto alive = function.lock(); alive != nullptr) (*alive)->OnWritten(*this, result);
   }
 };
@@ -297,10 +264,7 @@ void ReportIndexerFunction::MaybeWrite() {
   write->days_kept = limits_.attempt_days_kept;
   write->see_to_days = !write->attempts.empty() &&
                        (!days_at_ || ctx_->clock().Now() >= *days_at_ + limits_.days_interval);
-  Transaction::Begin(pool_, {}, [write](absl::StatusOr<Transaction> tx) {
-    if (!tx.ok()) return write->End(tx.status());
-    write->Run(*std::move(tx));
-  });
+  write->Begin(pool_);
 }
 
 void ReportIndexerFunction::OnWritten(const Write& write, const absl::Status& status) {
