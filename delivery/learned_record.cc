@@ -8,6 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/bytes.h"
+#include "delivery/endpoint_timers.h"
 #include "subscriptions/registry/endpoint.h"
 
 namespace postrider::delivery {
@@ -63,7 +64,7 @@ MonotonicTime Left(WallTime until, MonotonicTime now, WallTime wall) {
 }
 
 bool LastsLonger(WallTime until, WallTime stored) {
-  return until - stored >= std::chrono::hours(1);
+  return Age(until, stored) >= std::chrono::hours(1);
 }
 
 }  // namespace
