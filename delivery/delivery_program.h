@@ -10,6 +10,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/optional.h"
+#include "absl/types/span.h"
 #include "core/base/clock.h"
 #include "core/base/random.h"
 #include "core/compression/compressor.h"
@@ -26,6 +27,7 @@
 #include "delivery/endpoint_reporting.h"
 #include "delivery/fair_queue.h"
 #include "delivery/flight_result.h"
+#include "delivery/key_group_members.h"
 #include "delivery/named_lines.h"
 #include "delivery/operational_teller.h"
 #include "delivery/own_outage.h"
@@ -127,6 +129,10 @@ class DeliveryProgram final : public ShardProgram {
   // For the functions.
   const subscriptions::Snapshot* snapshot() const { return snapshot_.get(); }
   bool SnapshotUsable() const;
+  // Of the snapshot, which is there. Needs DeliveryOptions::key_groups.
+  absl::Span<const uint32_t> EndpointsOf(int32_t key_group) {
+    return key_group_members_.Of(*snapshot_, key_group, options_.key_groups);
+  }
   bool draining() const { return draining_; }
   const DeliveryOptions& options() const { return options_; }
   HttpSink& sink() { return *sink_; }
@@ -205,6 +211,7 @@ class DeliveryProgram final : public ShardProgram {
   Random random_;
   std::unique_ptr<EndpointReporting> reporting_;
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;
+  KeyGroupMembers key_group_members_;
   bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;
   TokenCache tokens_;

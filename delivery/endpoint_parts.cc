@@ -29,14 +29,15 @@ void EndpointFunction::TellParts(EndpointState& state) {
     state.notice_next_part = 0;
   }
   const auto parts = static_cast<uint32_t>(state.desired->settings.parallelism);
+  const std::string notice =
+      EncodePartNotice({health.disabled, health.disabled_generation, health.disabled_at});
   for (; state.notice_next_part < parts; ++state.notice_next_part) {
     if (state.notice_next_part == state.share.part()) continue;
     AppendRecord record;
     record.topic = ctx_->partition().topic;
     record.key = subscriptions::EncodeDispatchKey({state.id, state.notice_next_part});
     record.partition = KeyGroupOf(record.key, 0, program_.options().key_groups);
-    record.value =
-        EncodePartNotice({health.disabled, health.disabled_generation, health.disabled_at});
+    record.value = notice;
     record.headers = {{std::string(kPartNoticeHeader), "disabled"}};
     const bool taken =
         ctx_->Emit(std::move(record), [this, key = state.key](absl::StatusOr<int64_t> appended) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -9,7 +10,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
-#include "core/stream/key_groups.h"
 #include "delivery/delivery_program.h"
 #include "delivery/endpoint_function.h"
 #include "delivery/endpoint_timers.h"
@@ -114,9 +114,8 @@ void EndpointFunction::LookAtSecrets() {
   const subscriptions::Snapshot* snapshot = program_.snapshot();
   if (snapshot == nullptr) return;
   const WallTime wall = ctx_->clock().Wall();
-  const int32_t key_groups = program_.options().key_groups;
-  for (const std::shared_ptr<const subscriptions::Endpoint>& endpoint : snapshot->endpoints()) {
-    if (KeyGroupOf(endpoint->id.view(), 0, key_groups) != ctx_->partition().partition) continue;
+  for (const uint32_t place : program_.EndpointsOf(ctx_->partition().partition)) {
+    const std::shared_ptr<const subscriptions::Endpoint>& endpoint = snapshot->endpoints()[place];
     const auto secrets = subscriptions::OpenEndpointSecrets(program_.keys(), endpoint->customer,
                                                             endpoint->id, endpoint->secrets_sealed);
     if (!secrets.ok()) continue;  // told where it is sent to

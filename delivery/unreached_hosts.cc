@@ -51,17 +51,19 @@ UnreachedHosts::Woken UnreachedHosts::OnUnreached(absl::string_view host, Monoto
 
 UnreachedHosts::Woken UnreachedHosts::OnOutage(absl::string_view host, MonotonicTime now,
                                                bool probe, Random& random) {
-  const auto found = hosts_.find(host);
-  if (!probe || found == hosts_.end()) return {};
-  found->second.breaker.OnOutage(now, probe, random);
-  return Take(found->second);
+  return EndProbe(host, probe, [&](Breaker& breaker) { breaker.OnOutage(now, true, random); });
 }
 
 UnreachedHosts::Woken UnreachedHosts::OnUnknown(absl::string_view host, MonotonicTime now,
                                                 bool probe) {
+  return EndProbe(host, probe, [&](Breaker& breaker) { breaker.OnNeutral(now, true); });
+}
+
+UnreachedHosts::Woken UnreachedHosts::EndProbe(absl::string_view host, bool probe,
+                                               absl::FunctionRef<void(Breaker&)> end) {
   const auto found = hosts_.find(host);
   if (!probe || found == hosts_.end()) return {};
-  found->second.breaker.OnNeutral(now, probe);
+  end(found->second.breaker);
   return Take(found->second);
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
@@ -56,6 +57,8 @@ class UnreachedHosts {
     absl::flat_hash_set<Waiter> waiters;
   };
   static Woken Take(Host& host);
+  // Of a request that says nothing of the host: only a probe's end matters.
+  Woken EndProbe(absl::string_view host, bool probe, absl::FunctionRef<void(Breaker&)> end);
 
   const BreakerOptions* options_;
   absl::flat_hash_map<std::string, Host> hosts_;

@@ -40,6 +40,14 @@ class OrderingTest : public DeliveryFixture {
     Publish();
     Start();
   }
+  // Event 1 was sent and waits for its retry, parked.
+  void BeginWithOneThatFails() {
+    Begin();
+    Deliver(Of(1, "t1"));
+    SendAll();
+    sink_->AnswerStatus(0, 500);
+    Settle();
+  }
   DispatchRecord Of(int64_t number, const std::string& tenant) {
     DispatchRecord record = MakeRecord(number);
     record.tenant = tenant;
@@ -128,11 +136,7 @@ TEST_F(OrderingTest, ARetryIsNeverOvertaken) {
 
 TEST_F(OrderingTest, OnlyTheKeyOfAFailedMessageWaits) {
   settings_.order.kind = OrderKind::kKey;
-  Begin();
-  Deliver(Of(1, "t1"));
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   Deliver(Of(2, "t1"));
   Deliver(Of(3, "t2"));
   Deliver(Of(4, "t1"));
@@ -227,11 +231,7 @@ TEST_F(OrderingTest, ADeadLetteredHeadFreesItsKeyWhenTheLetterIsDurable) {
 }
 
 TEST_F(OrderingTest, NewMessagesQueueBehindTheBacklogOfAPredecessor) {
-  Begin();
-  Deliver(1, 1);
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   Deliver(2, 3);
   Advance(milliseconds(0));
   Settle();
@@ -254,11 +254,7 @@ TEST_F(OrderingTest, NewMessagesQueueBehindTheBacklogOfAPredecessor) {
 // A matcher that was killed sends again what its successor cannot know; of that the worker, which
 // was killed too, reads again only what it had not finished.
 TEST_F(OrderingTest, ARepeatThatIsReadBeforeItsEntryKeepsTheEntrysPlace) {
-  Begin();
-  Deliver(1, 1);
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   Deliver(2, 3);
   Settle();
   BeginNextLife();
@@ -311,11 +307,7 @@ TEST_F(OrderingTest, AnEntryWaitsForRecordsBeforeItThatComeAgain) {
 
 TEST_F(OrderingTest, AfterARestartOnlyTheKeysOfWhatWaitsStandStill) {
   settings_.order.kind = OrderKind::kKey;
-  Begin();
-  Deliver(Of(1, "t1"));
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   Deliver(Of(2, "t1"));
   SendAll();
   Settle();
@@ -387,11 +379,7 @@ TEST_F(OrderingTest, OrderThatIsAskedForLaterHoldsFromThenOn) {
 }
 
 TEST_F(OrderingTest, WithoutOrderAgainTheWholeBacklogIsDrained) {
-  Begin();
-  Deliver(1, 1);
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   Deliver(2, 4);
   SendAll();
   Settle();
@@ -407,11 +395,7 @@ TEST_F(OrderingTest, WithoutOrderAgainTheWholeBacklogIsDrained) {
 
 TEST_F(OrderingTest, ManyEntriesOfABlockedKeyKeepNoOtherWaiting) {
   settings_.order.kind = OrderKind::kKey;
-  Begin();
-  Deliver(Of(1, "t1"));
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   for (int64_t n = 2; n <= 12'000; ++n) {
     Deliver(Of(n, "t1"));
     if (n % 500 == 0) Settle();
@@ -437,11 +421,7 @@ TEST_F(OrderingTest, AStopSendsWhatStandsBeforeTheBacklogOnly) {
   settings_.mode = EndpointMode::kBatch;
   settings_.batch.events_max = 1;
   settings_.order.kind = OrderKind::kKey;
-  Begin();
-  Deliver(Of(1, "t1"));
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   Deliver(Of(2, "t1"));  // parked behind the first
   Deliver(Of(3, "t2"));
   function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kShutdown);
@@ -503,11 +483,7 @@ TEST_F(OrderingTest, ARefusedBatchIsSentInPiecesFromTheLeft) {
 }
 
 TEST_F(OrderingTest, RoomThatIsRefusedReordersNothing) {
-  Begin();
-  Deliver(1, 1);
-  SendAll();
-  sink_->AnswerStatus(0, 500);
-  Settle();
+  BeginWithOneThatFails();
   ctx().changelog(kBacklogChangelog).room = 0;
   Deliver(2, 3);
   ctx().changelog(kBacklogChangelog).room = 1000;
