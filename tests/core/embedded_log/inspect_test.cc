@@ -212,5 +212,22 @@ TEST_F(InspectTest, OutlinesTellLogsApart) {
   EXPECT_NE(print(), one);
 }
 
+TEST_F(InspectTest, TellsOfAcknowledgedChangesThatTheWriteAheadLogHasNoMore) {
+  AppendMany({"a", 0}, 50, 200);
+  // As a kill leaves it.
+  const std::string copy = directory_.path() + "/copy";
+  fs::copy(options_.directory, copy, fs::copy_options::recursive);
+  Close();
+  options_.directory = copy;
+  const std::string wal = FileLike(".log");
+  fs::resize_file(wal, fs::file_size(wal) / 2);
+  const std::map<std::string, std::string> before = Files();
+  ASSERT_OK_AND_ASSIGN(const auto inspector, LogInspector::Open(copy));
+  ASSERT_OK_AND_ASSIGN(const LogInspector::VerifyReport report, inspector->Verify());
+  ASSERT_EQ(report.damages.size(), 1u);
+  EXPECT_THAT(report.damages[0].meaning, HasSubstr("changes that were acknowledged are not on"));
+  EXPECT_EQ(Files(), before) << "it only looks";
+}
+
 }  // namespace
 }  // namespace postrider::tests
