@@ -176,8 +176,10 @@ class EndpointFunction final : public KeyedProcessFunction,
   Admission Admit(EndpointState& state, Batch& batch);
   PreparedEndpoint* Prepared(EndpointState& state, absl::Status* why);
   absl::StatusOr<HttpRequest> MakeRequest(const EndpointState& state, const Batch& batch,
-                                          PreparedEndpoint& prepared, uint64_t* token_number);
-  bool MayStart(const std::string& key, uint64_t flight);
+                                          PreparedEndpoint& prepared, Flight* flight);
+  bool MayStart(const std::string& key, uint64_t flight_id);
+  bool IsShutOut(const EndpointState& state, const Flight& flight) const;
+  bool IsUpToDate(const EndpointState& state, const Flight& flight) const;
 
   // endpoint_gate.cc
   absl::optional<MonotonicTime> GateOpensAt(const EndpointState& state) const;

@@ -176,6 +176,7 @@ void EndpointFunction::ParkAll(EndpointState& state, ParkReason reason) {
       continue;
     }
     parked = ParkBatch(state, flight.batch, reason, FlightDeadline(flight));
+    flight.KeepTenants();
     DropParkedContents(flight.batch);
   }
   parked =
@@ -561,6 +562,7 @@ void EndpointFunction::ResolveAll(EndpointState& state) {
     if (ResolveListed(state, batch.messages) > 0) static_cast<void>(Record(state, batch, due));
   }
   for (auto& [id, flight] : state.flights) {
+    flight.KeepTenants();
     const size_t bytes = ResolveListed(state, flight.batch.messages);
     if (bytes == 0) continue;
     flight.room.Merge(program_.backlog_room().TakeAnyway(state.room, bytes));

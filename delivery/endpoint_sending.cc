@@ -32,6 +32,11 @@ bool Loadable(const EndpointState& state, const Batch& batch) {
   return !state.awaits_room || RoomNeeded(batch) == 0;
 }
 
+bool AnyParked(const Batch& batch) {
+  return std::any_of(batch.messages.begin(), batch.messages.end(),
+                     [](const Message& message) { return !message.pending; });
+}
+
 Outcome MisconfiguredOutcome() {
   Outcome outcome;
   outcome.kind = OutcomeKind::kConfiguration;
@@ -265,7 +270,7 @@ PreparedEndpoint* EndpointFunction::Prepared(EndpointState& state, absl::Status*
 absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(const EndpointState& state,
                                                           const Batch& batch,
                                                           PreparedEndpoint& prepared,
-                                                          uint64_t* token_number) {
+                                                          Flight* flight) {
   std::vector<MessageView> views;
   views.reserve(batch.messages.size());
   for (const Message& message : batch.messages) views.push_back(message.content->View());
@@ -282,20 +287,59 @@ absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(const EndpointState& s
       return absl::UnavailableError("delivery: the endpoint's provider gives no token");
     }
     request.token = token.value;
-    *token_number = token.number;
+    flight->token = token.number;
+    flight->token_ends_at = token.ends_at;
   }
   return MakeDeliveryRequest(request, prepared, program_.compressor());
 }
 
+// Whether a request that has waited for its slot would be made as it is now. Else it is made anew:
+// by what the endpoint is now, and without what may not be sent any more (Admit()).
+bool EndpointFunction::IsUpToDate(const EndpointState& state, const Flight& flight) const {
+  if (!program_.SnapshotUsable()) return false;
+  if (flight.token != 0 && ctx_->clock().Now() >= flight.token_ends_at) return false;
+  const subscriptions::Snapshot& snapshot = *program_.snapshot();
+  // Whether one of its messages is to be forgotten is told where it is made.
+  if (snapshot.erasures() != flight.erasures) return false;
+  if (snapshot.contents_version() == flight.made_from) return true;
+  const std::shared_ptr<const subscriptions::Endpoint> endpoint = snapshot.FindEndpoint(state.id);
+  if (endpoint == nullptr) return false;
+  const subscriptions::Endpoint& before = *flight.made_for;
+  if (endpoint->generation != before.generation || endpoint->changed_xid != before.changed_xid) {
+    return false;
+  }
+  const auto granted = [&](absl::string_view tenant) {
+    return snapshot.Granted(endpoint->customer, tenant);
+  };
+  const std::vector<Message>& messages = flight.batch.messages;
+  return std::all_of(flight.tenants.begin(), flight.tenants.end(), granted) &&
+         std::all_of(messages.begin(), messages.end(), [&](const Message& message) {
+           return message.content == nullptr || granted(message.content->record.tenant);
+         });
+}
+
+// Whether the gate has shut behind a request that waits for its slot: the endpoint is to be left
+// alone, or only a probe may go there.
+bool EndpointFunction::IsShutOut(const EndpointState& state, const Flight& flight) const {
+  if (Stopped(state)) return true;
+  if (state.absent || flight.batch.probe) return false;
+  const MonotonicTime now = ctx_->clock().Now();
+  return now < state.hold_until || now < state.outage_until || IsFailing(state) ||
+         (!flight.host_probe && HostIsShut(state));
+}
+
 // Asked when a request has its slot: it may have waited for that, and the right to send may have
 // ended meanwhile.
-bool EndpointFunction::MayStart(const std::string& key, uint64_t flight) {
+bool EndpointFunction::MayStart(const std::string& key, uint64_t flight_id) {
   if (!ctx_->MayAct()) return false;
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return false;
-  const auto found = state->flights.find(flight);
-  if (found == state->flights.end() || Stopped(*state)) return false;
-  found->second.on_wire = ctx_->clock().Now();
+  const auto found = state->flights.find(flight_id);
+  if (found == state->flights.end()) return false;
+  Flight& flight = found->second;
+  if (IsShutOut(*state, flight) || !IsUpToDate(*state, flight)) return false;
+  flight.tenants = {};
+  flight.on_wire = ctx_->clock().Now();
   return true;
 }
 
@@ -330,10 +374,10 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   const MonotonicTime now = ctx_->clock().Now();
   if (batch.tries == 1) batch.first_try = now;
   if (!batch.key) batch.key = BatchKey(batch.messages);
-  uint64_t token = 0;
+  Flight flight;
   absl::StatusOr<HttpRequest> request = prepared == nullptr
                                             ? absl::StatusOr<HttpRequest>(why)
-                                            : MakeRequest(state, batch, *prepared, &token);
+                                            : MakeRequest(state, batch, *prepared, &flight);
   if (!request.ok()) {
     const bool no_token = prepared != nullptr && absl::IsUnavailable(request.status());
     if (!no_token) {
@@ -348,7 +392,6 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   }
   const uint64_t id = program_.operations().Begin(*this, state.key);
   const size_t size = batch.messages.size();
-  Flight flight;
   flight.facts = FactsOf(*request, batch);
   if (prepared->endpoint->settings.partial_ack) {
     flight.message_ids.reserve(size);
@@ -357,17 +400,20 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
     }
   }
   if (batch.bisection != nullptr) state.piece_in_flight = true;
+  flight.batch = std::move(batch);
+  if (AnyParked(flight.batch)) flight.KeepTenants();
   // The request is made: what can be read back is not kept beside it.
-  for (Message& message : batch.messages) {
+  for (Message& message : flight.batch.messages) {
     if (message.pending) continue;
     flight.room.Merge(std::move(message.content->room));
     message.content.reset();
   }
-  flight.batch = std::move(batch);
   flight.started = now;
   flight.timeout = request->total_timeout;
   OnStart(state, flight, bytes);
-  flight.token = token;
+  flight.made_for = prepared->endpoint;
+  flight.made_from = program_.snapshot()->contents_version();
+  flight.erasures = program_.snapshot()->erasures();
   Flight& placed = state.flights.emplace(id, std::move(flight)).first->second;
   if (state.order != nullptr) {
     EndpointOrder::SetKeys(placed.batch);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -31,6 +32,7 @@
 #include "delivery/steering.h"
 #include "delivery/window.h"
 #include "subscriptions/registry/endpoint.h"
+#include "subscriptions/registry/erasure.h"
 #include "subscriptions/registry/ids.h"
 
 namespace postrider::delivery {
@@ -49,7 +51,25 @@ struct Flight {
   bool host_probe = false;  // others of that host wait for what comes of it
   // Of the messages in their order, with partial_ack only.
   std::vector<IdBytes> message_ids;
-  uint64_t token = 0;  // TokenCache::Token::number of what it was sent with
+  uint64_t token = 0;  // TokenCache::Token::number of what it was sent with; 0: none
+  MonotonicTime token_ends_at{};
+  // What it was made by, in case it is another when the request gets its slot: the endpoint, the
+  // snapshot's contents, what is to be forgotten, and of messages whose content is not kept the
+  // tenants.
+  std::shared_ptr<const subscriptions::Endpoint> made_for;
+  uint64_t made_from = 0;
+  std::shared_ptr<const subscriptions::Erasures> erasures;
+  std::vector<std::string> tenants;
+
+  // Before contents are dropped.
+  void KeepTenants() {
+    if (on_wire) return;
+    for (const Message& message : batch.messages) {
+      if (message.content != nullptr) tenants.push_back(message.content->record.tenant);
+    }
+    std::sort(tenants.begin(), tenants.end());
+    tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());
+  }
 };
 
 // One endpoint, or one part of it (subscriptions::DispatchKey), in its key group's memory.

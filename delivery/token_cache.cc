@@ -123,6 +123,7 @@ TokenCache::Token TokenCache::Get(const std::shared_ptr<const TokenSource>& sour
     token.state = State::kReady;
     token.value = entry.value;
     token.number = entry.number;
+    token.ends_at = entry.ends_at;
   } else {
     token.state = entry.fetching ? State::kFetching : State::kFailed;
     token.retry_in = std::max(entry.failed_until - now, Duration::zero());

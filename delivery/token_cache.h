@@ -62,9 +62,10 @@ class TokenCache {
   };
   struct Token {
     State state = State::kFailed;
-    Duration retry_in{};  // of kFailed: no fetch is begun before
-    std::string value;    // of kReady; fit for "Bearer <value>"
-    uint64_t number = 0;  // never reused; of kReady
+    Duration retry_in{};      // of kFailed: no fetch is begun before
+    std::string value;        // of kReady; fit for "Bearer <value>"
+    uint64_t number = 0;      // never reused; of kReady
+    MonotonicTime ends_at{};  // likewise
   };
   using OnChange = std::function<void(const std::string& key)>;
 

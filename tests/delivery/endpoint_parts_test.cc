@@ -450,6 +450,39 @@ TEST_F(EndpointPartsTest, PartsOfAGreaterParallelismDrainBesideThoseOfNow) {
   EXPECT_LE(most[3], 2u);
 }
 
+TEST_F(EndpointPartsTest, LoweredAndRaisedAtOnceEachHasItsShareAgain) {
+  settings_.window_max = 8;
+  settings_.limits.requests_per_second = 100;
+  Begin(4);
+  DeliverToAll(4, 40);
+  SendAll();
+  for (int i = 0; i < 5; ++i) {
+    for (const int parallelism : {1, 4}) {
+      settings_.parallelism = parallelism;
+      ++generation_;
+      Publish();
+    }
+    AnswerAll(200);
+    Step();
+    for (const auto& [part, open] : Open()) EXPECT_LE(open, 2u) << "part " << part;
+  }
+  // Lowered while they are in flight, and raised when some of them have come back.
+  settings_.parallelism = 1;
+  ++generation_;
+  Publish();
+  Answer(0, 200);
+  Step();
+  settings_.parallelism = 4;
+  ++generation_;
+  Publish();
+  for (int i = 0; i < 400 && metrics_.delivered.value() < 160; ++i) {
+    AnswerAll(200);
+    Step();
+    EXPECT_LE(sink_->in_flight(), 8u);
+  }
+  EXPECT_EQ(metrics_.delivered.value(), 160);
+}
+
 TEST_F(EndpointPartsTest, RejectsARecordWhoseKeyIsOfNoPart) {
   Begin(2);
   OwnedRecord owned;

@@ -1,5 +1,6 @@
 // Deliveries with credentials: the header lines, the TLS material, and what waits for a token.
 
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -196,6 +197,71 @@ TEST_F(EndpointTokenTest, AClosedFunctionIsNotCalledForItsToken) {
   AnswerToken(0, "tok");
   Turn();
   EXPECT_EQ(sink_->size(), 1u);
+}
+
+TEST_F(EndpointTokenTest, ARequestWhoseTokenHasEndedBeforeItsSlotGetsAnother) {
+  UseOAuth2();
+  Deliver(1, 1);
+  Turn();
+  AnswerToken(0, "old", 60);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 2u);
+  ctx().manual_clock().Advance(std::chrono::milliseconds(54'999));
+  ASSERT_TRUE(sink_->at(1).request.may_start());
+  ctx().manual_clock().Advance(std::chrono::milliseconds(1));
+  ASSERT_FALSE(sink_->at(1).request.may_start());
+  sink_->Abort(sink_->at(1).id);
+  sink_->DeliverAborts();
+  SendAll();
+  ASSERT_EQ(sink_->size(), 3u);
+  EXPECT_TRUE(IsTokenRequest(sink_->at(2)));
+  AnswerToken(2, "new", 60);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 4u);
+  EXPECT_EQ(sink_->at(3).Header("authorization"), "Bearer new");
+  EXPECT_EQ(sink_->at(3).Header("webhook-attempt"), "1");
+}
+
+TEST_F(EndpointTokenTest, WhenTheKeyGroupMovesDuringTheFetchTheNextOwnerSends) {
+  UseOAuth2();
+  Deliver(1, 1);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
+  ctx().set_may_act(false);
+  EXPECT_TRUE(function_->Operations().empty());
+  function_->OnGivenBack(ctx());
+  BeginNextLife(KeyedProcessFunction::CloseReason::kMoved);
+  DeliverAt(0, MakeRecord(1));
+  AnswerToken(0, "tok");
+  Turn();
+  EXPECT_TRUE(results_.appended.empty());
+  function_->OnResume(ctx());
+  RestoreBacklog();
+  SendAll();
+  ASSERT_EQ(sink_->size(), 2u);
+  EXPECT_EQ(sink_->at(1).Header("authorization"), "Bearer tok");
+  EXPECT_EQ(sink_->at(1).Header("webhook-attempt"), "1");
+}
+
+TEST_F(EndpointTokenTest, ATaskThatComesStraightBackDuringTheFetchSendsOnce) {
+  UseOAuth2();
+  Deliver(1, 1);
+  Turn();
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
+  ctx().set_may_act(false);
+  function_->OnGivenBack(ctx());
+  AnswerToken(0, "tok");
+  SendAll();
+  EXPECT_EQ(sink_->size(), 1u) << "nobody may send now";
+  ctx().set_may_act(true);
+  function_->OnResume(ctx());
+  SendAll();
+  ASSERT_EQ(sink_->size(), 2u);
+  sink_->AnswerStatus(1, 200);
+  EXPECT_TRUE(ctx().IsCompleted(0));
+  SendAll();
+  EXPECT_EQ(sink_->size(), 2u);
 }
 
 }  // namespace
