@@ -160,7 +160,9 @@ bool EndpointFunction::ParkWaiting(EndpointState& state, ParkReason reason) {
 // Everything of the endpoint that pends, where it stands: what is in flight is not sent again
 // before its result is in, an open batch keeps its members.
 void EndpointFunction::ParkAll(EndpointState& state, ParkReason reason) {
-  if (backlog_ == nullptr || state.pending_bytes == 0) return;
+  if (backlog_ == nullptr) return;
+  if (reason == ParkReason::kStopped) LetGo(state);
+  if (state.pending_bytes == 0) return;
   bool parked = true;
   for (auto& [id, flight] : state.flights) {
     if (!parked || !AnyPending(flight.batch)) continue;

@@ -136,6 +136,31 @@ TEST_F(BacklogMemoryTest, WhatIsReadBackStaysWithinTheRoomAndAllOfItIsDelivered)
   EXPECT_EQ(program_->backlog_room().used(), 0u);
 }
 
+TEST_F(BacklogMemoryTest, APausedEndpointGivesBackWhatWasReadBackForIt) {
+  settings_.mode = EndpointMode::kStreaming;
+  settings_.window_max = 1;
+  MakeProgram();
+  Publish();
+  Start();
+  ParkUntried(1, 50);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 1u);
+  const size_t before = program_->backlog_room().used();
+  settings_.pause.by_customer = true;
+  ++generation_;
+  Publish(11);
+  EXPECT_LT(program_->backlog_room().used(), before / 10) << "that of what is in flight";
+  sink_->AnswerStatus(0, 200);
+  Settle();
+  EXPECT_EQ(program_->backlog_room().used(), 0u);
+  EXPECT_EQ(AnswerAll(200), 0u);
+  settings_.pause.by_customer = false;
+  ++generation_;
+  Publish(12);
+  EXPECT_EQ(AnswerAll(200), 49u);
+  EXPECT_EQ(Backlogged(), 0);
+}
+
 TEST_F(BacklogMemoryTest, WithoutRoomForTheBacklogFreshMessagesAreSent) {
   options_.backlog_room_bytes = 8'000;
   MakeProgram();
