@@ -30,7 +30,7 @@ def main(args):
     directory = pathlib.Path(args.build).resolve() / "loadtest-runs" / "both-logs"
     directory.mkdir(parents=True, exist_ok=True)
     flags = ["--build", args.build, "--seed", str(args.seed)]
-    for name in ("stack", "seconds"):
+    for name in ("stack", "rate", "seconds"):
         if getattr(args, name) is not None:
             flags += [f"--{name}", str(getattr(args, name))]
     for name in ("plan", "option"):
