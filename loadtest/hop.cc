@@ -143,6 +143,9 @@ absl::StatusOr<HopResult> Hop(const HopOptions& options, const std::atomic<bool>
   end.join();
   rd_kafka_consumer_close(consumer_a.get());
   rd_kafka_consumer_close(consumer_b.get());
+  // A consumer that has seen its topic go may never end.
+  consumer_a.reset();
+  consumer_b.reset();
   RETURN_IF_ERROR(internal::DeleteTopics(producer_a.get(), {first, second}));
   HopResult result;
   result.records = arrived.load();
