@@ -151,7 +151,7 @@ bool EndpointFunction::Fits(const EndpointState& state, const Batch& batch) {
          batch.bytes <= static_cast<size_t>(state.bytes_max);
 }
 
-void EndpointFunction::Cut(const EndpointState& state, std::deque<Batch>& batches) {
+void EndpointFunction::Cut(const EndpointState& state, BatchLine& batches) {
   for (Batch& batch : std::exchange(batches, {})) {
     if (batch.tries > 0 || batch.recorded || Fits(state, batch)) {
       batches.push_back(std::move(batch));
@@ -174,7 +174,7 @@ void EndpointFunction::Cut(const EndpointState& state, std::deque<Batch>& batche
 // What was gathered for another format. What was sent keeps its members, and so needs no bound.
 void EndpointFunction::Remeasure(EndpointState& state) {
   state.open.Remeasure(state.format);
-  for (std::deque<Batch>* batches : {&state.ready, &state.drained}) {
+  for (BatchLine* batches : {&state.ready, &state.drained}) {
     for (Batch& batch : *batches) {
       if (batch.tries == 0 && !batch.recorded) batch.Remeasure(state.format);
     }
@@ -279,7 +279,7 @@ void EndpointFunction::Add(EndpointState& state, Message message) {
   state.last_used = ctx_->clock().Now();
   if (state.order != nullptr) state.order->set_stalled(false);
   if (state.streaming) {
-    std::deque<Batch>& line = message.pending ? state.ready : state.drained;
+    BatchLine& line = message.pending ? state.ready : state.drained;
     line.emplace_back();
     line.back().Add(std::move(message));
     return;

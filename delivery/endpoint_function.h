@@ -29,6 +29,7 @@
 #include "delivery/backlog_levels.h"
 #include "delivery/backlog_room.h"
 #include "delivery/batch.h"
+#include "delivery/batch_line.h"
 #include "delivery/delivery_metrics.h"
 #include "delivery/endpoint_health.h"
 #include "delivery/endpoint_reporting.h"
@@ -152,7 +153,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   EndpointState& StateOf(absl::string_view key);
   void ReadSettings(EndpointState& state);
   static bool Fits(const EndpointState& state, const Batch& batch);
-  static void Cut(const EndpointState& state, std::deque<Batch>& batches);
+  static void Cut(const EndpointState& state, BatchLine& batches);
   static void Remeasure(EndpointState& state);
   void CutUntried(EndpointState& state);
   void Reject(const LogRecord& record);

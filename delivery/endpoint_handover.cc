@@ -344,9 +344,9 @@ void EndpointFunction::TakeNamed(EndpointState& state, const OperationResult& re
   };
   take(state.open);
   if (state.open.messages.empty()) state.open_due = state.open_late = state.open_long = false;
-  for (std::deque<Batch>* line : {&state.ready, &state.drained}) {
+  for (BatchLine* line : {&state.ready, &state.drained}) {
     for (Batch& queued : *line) take(queued);
-    std::erase_if(*line, [](const Batch& queued) { return queued.messages.empty(); });
+    line->EraseIf([](const Batch& queued) { return queued.messages.empty(); });
   }
   for (auto it = state.waiting.begin(); it != state.waiting.end();) {
     const size_t before = it->second.messages.size();

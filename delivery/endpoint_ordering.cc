@@ -83,7 +83,7 @@ class ReadyPicker {
     for (size_t at = picked_to_; at-- > picked_from_ && at < state_.ready.size();) {
       std::vector<Message>& messages = state_.ready[at].messages;
       std::erase_if(messages, [](const Message& message) { return message.order == kPicked; });
-      if (messages.empty()) state_.ready.erase(state_.ready.begin() + static_cast<ptrdiff_t>(at));
+      if (messages.empty()) state_.ready.erase(at);
     }
     return std::move(batch_);
   }
@@ -145,7 +145,7 @@ void EndpointFunction::SetOrder(EndpointState& state,
   state.drained_dry = asked && state.flag == Backlog::Flag::kNone;
   if (!asked) return;
   std::vector<Message> gathered;
-  for (std::deque<Batch>* line : {&state.ready, &state.drained}) {
+  for (BatchLine* line : {&state.ready, &state.drained}) {
     for (Batch& batch : std::exchange(*line, {})) {
       set_keys(batch);
       if (batch.tries > 0 || batch.recorded) {
@@ -349,7 +349,7 @@ void EndpointFunction::LeaveToBacklog(EndpointState& state) {
     piece.messages = std::move(kept);
   }
   if (left.messages.empty()) return;
-  std::erase_if(state.ready, [](const Batch& piece) { return piece.messages.empty(); });
+  state.ready.EraseIf([](const Batch& piece) { return piece.messages.empty(); });
   Undrain(state, left);
 }
 

@@ -112,7 +112,7 @@ MonotonicTime EndpointFunction::FlightDeadline(const Flight& flight) const {
 // What was never tried goes to the backlog as it is: it is gathered anew when it is read back.
 bool EndpointFunction::ParkReady(EndpointState& state, ParkReason reason) {
   bool parked = true;
-  std::deque<Batch> kept;
+  BatchLine kept;
   for (Batch& batch : std::exchange(state.ready, {})) {
     if (!parked || batch.recorded) {
       kept.push_back(std::move(batch));

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -20,6 +19,7 @@
 #include "delivery/backlog_room.h"
 #include "delivery/backlog_state.h"
 #include "delivery/batch.h"
+#include "delivery/batch_line.h"
 #include "delivery/endpoint_health.h"
 #include "delivery/endpoint_order.h"
 #include "delivery/endpoint_reporting.h"
@@ -101,8 +101,8 @@ struct EndpointState {
   bool open_late = false;  // was due on arrival
   bool open_long = false;  // waits for so long that its messages are parked
   MonotonicTime open_since;
-  std::deque<Batch> ready;    // closed and never tried
-  std::deque<Batch> drained;  // read back from the backlog, to be sent like `ready`
+  BatchLine ready;    // closed and never tried
+  BatchLine drained;  // read back from the backlog, to be sent like `ready`
   std::map<uint64_t, Flight> flights;
   std::multimap<MonotonicTime, Batch> waiting;  // by the time of their next try
   bool piece_in_flight = false;                 // see Bisection

@@ -37,9 +37,9 @@ class CurlPoolOwner {
 // unasked is not heard.
 //
 // Of several addresses libcurl 7.88 closes the sockets that did not become the connection without
-// CURLOPT_CLOSESOCKETFUNCTION (cf_socket_close), and only then says that they are not to be watched;
-// when the next one gets the same number, it says nothing. Nor does it set a timer for going on with
-// the next address: Drive() then asks all of its transfers.
+// CURLOPT_CLOSESOCKETFUNCTION (cf_socket_close), and only then says that they are not to be
+// watched; when the next one gets the same number, it says nothing. Nor does it set a timer for
+// going on with the next address: Drive() then asks all of its transfers.
 class CurlPool {
  public:
   struct Limits {

@@ -83,6 +83,7 @@ CurlSink::~CurlSink() {
   inbox_->sink = nullptr;
   loop_.CancelTimer(turn_timer_);
   loop_.CancelTimer(sweep_timer_);
+  loop_.CancelTimer(trim_timer_);
   for (const auto& [key, route] : routes_) loop_.CancelTimer(route->resolve_timer);
 }
 
@@ -335,7 +336,7 @@ void CurlSink::End(Transfer& transfer, Cause cause, int code) {
   SetTls(*transfer.slot, nullptr);
   transfer.slot->transfer = nullptr;
   // A handle counts the resends of its whole life and refuses the sixth.
-  if (transfer.sends <= 1) free_slots_.push_back(std::move(transfer.slot));
+  if (transfer.sends <= 1) FreeSlot(std::move(transfer.slot));
   --active_;
   LeaveHost(transfer);
   Forget(transfer, std::move(result));

@@ -179,6 +179,9 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   // Behind a proxy: which address it shall reach. No value: none may be reached.
   absl::optional<IpAddress> ProxyTarget(Transfer& transfer) const;
   void SweepRoutes();
+  void FreeSlot(std::unique_ptr<Slot> slot);
+  // Gives back the memory of slots that a burst has left.
+  void TrimSlots();
 
   void Enqueue(Transfer& transfer);
   void Pump();
@@ -209,7 +212,9 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   std::vector<Pool> pools_;
   std::vector<std::unique_ptr<CurlPool>> retired_;  // no new transfers; gone when theirs have ended
   std::vector<CurlPool*> due_;
+  // The last to come is the next to go, so that the first are those that are not needed.
   std::vector<std::unique_ptr<Slot>> free_slots_;
+  size_t unused_slots_ = 0;  // of them, since TrimSlots() last looked
   absl::flat_hash_map<std::string, std::unique_ptr<Route>> routes_;
   absl::flat_hash_map<std::string, std::unique_ptr<Host>> hosts_;
   absl::flat_hash_map<HttpRequestId, std::unique_ptr<Transfer>> transfers_;
@@ -223,6 +228,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   uint64_t next_generation_ = 1;
   TimerId turn_timer_ = 0;
   TimerId sweep_timer_ = 0;
+  TimerId trim_timer_ = 0;
 };
 
 }  // namespace postrider::internal

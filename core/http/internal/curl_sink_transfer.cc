@@ -21,6 +21,12 @@ namespace {
 // Resends of one request that libcurl may make on a fresh connection.
 constexpr int kSendsMax = 2;
 
+// libcurl's handle of a transfer takes some 8 KB. So many stay for the next burst; others go when
+// none has needed them for the span, so many at a time.
+constexpr size_t kSlotsKept = 64;
+constexpr size_t kTrimMost = 256;
+constexpr Duration kTrimEvery = std::chrono::seconds(1);
+
 long Milliseconds(Duration duration) {
   return std::max<long>(std::chrono::ceil<std::chrono::milliseconds>(duration).count(), 1);
 }
@@ -43,6 +49,7 @@ std::unique_ptr<CurlSink::Slot> CurlSink::TakeSlot() {
   if (!free_slots_.empty()) {
     std::unique_ptr<Slot> slot = std::move(free_slots_.back());
     free_slots_.pop_back();
+    unused_slots_ = std::min(unused_slots_, free_slots_.size());
     return slot;
   }
   auto slot = std::make_unique<Slot>();
@@ -85,6 +92,23 @@ std::unique_ptr<CurlSink::Slot> CurlSink::TakeSlot() {
   curl_easy_setopt(easy, CURLOPT_OPENSOCKETDATA, slot.get());
   curl_easy_setopt(easy, CURLOPT_CLOSESOCKETFUNCTION, &CurlPool::CloseSocket);
   return slot;
+}
+
+void CurlSink::FreeSlot(std::unique_ptr<Slot> slot) {
+  free_slots_.push_back(std::move(slot));
+  if (free_slots_.size() <= kSlotsKept || trim_timer_ != 0) return;
+  unused_slots_ = free_slots_.size();
+  trim_timer_ = loop_.CallAfter(kTrimEvery, [this] { TrimSlots(); });
+}
+
+void CurlSink::TrimSlots() {
+  trim_timer_ = 0;
+  const size_t above = free_slots_.size() - std::min(free_slots_.size(), kSlotsKept);
+  const size_t gone = std::min({unused_slots_, above, kTrimMost});
+  free_slots_.erase(free_slots_.begin(), free_slots_.begin() + static_cast<ptrdiff_t>(gone));
+  if (free_slots_.size() <= kSlotsKept) return;
+  unused_slots_ = free_slots_.size();
+  trim_timer_ = loop_.CallAfter(kTrimEvery, [this] { TrimSlots(); });
 }
 
 void CurlSink::SetProxy(CURL* easy) {
