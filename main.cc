@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <sys/signalfd.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -542,6 +543,12 @@ class Service {
       return OpenRocksdb(tp, bytes_max);
     };
     parts.backlog_memory = [this] { return rocksdb_->memory_bytes(); };
+    parts.disk_free = [this]() -> absl::optional<uint64_t> {
+      struct statvfs disk = {};
+      if (::statvfs(state_dir_->path().c_str(), &disk) != 0) return absl::nullopt;
+      return uint64_t{disk.f_bavail} * disk.f_frsize;
+    };
+    parts.set_disk_tight = [this](bool tight) { rocksdb_->SetDiskTight(tight); };
     return parts;
   }
 

@@ -16,9 +16,9 @@ namespace postrider::delivery {
 uint64_t LevelOf(std::vector<uint64_t> sizes, uint64_t bytes_max);
 
 // What the backlogs of this process hold, endpoint by endpoint, as its functions have told last;
-// and how large an endpoint's may be where several have a bound together, a customer's: then the
-// largest make room first, each down to the same level. What is told is some seconds old, so that
-// a bound may be passed by what comes in meanwhile.
+// and how large an endpoint's may be where several have a bound together, a customer's or all of
+// them: then the largest make room first, each down to the same level. What is told is some seconds
+// old, so that a bound may be passed by what comes in meanwhile.
 //
 // Threads: any. A lock is held for each function's endpoints once a second, and not by records.
 // Bounds:  8 bytes for each endpoint with a backlog.
@@ -26,6 +26,7 @@ class BacklogLevels {
  public:
   using Sizes = absl::flat_hash_map<subscriptions::CustomerId, std::vector<uint64_t>>;
   struct Levels {
+    uint64_t of_all = UINT64_MAX;
     absl::flat_hash_map<subscriptions::CustomerId, uint64_t> of_customers;  // beyond their bound
 
     // UINT64_MAX: there is room.
@@ -37,16 +38,23 @@ class BacklogLevels {
   // All that `function` holds; it takes the place of what it told before.
   void Tell(const void* function, Sizes sizes);
   void Forget(const void* function) { Tell(function, {}); }
+  // What all may hold together from now on; at first there is no bound.
+  void SetBytesMax(uint64_t bytes_max);
+  uint64_t held() const;
   std::shared_ptr<const Levels> levels() const;
 
  private:
   uint64_t LevelOfCustomer(subscriptions::CustomerId customer) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint64_t LevelOfAll() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Set(Levels next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t customer_bytes_max_;
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<const void*, Sizes> told_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<subscriptions::CustomerId, uint64_t> totals_ ABSL_GUARDED_BY(mutex_);
+  uint64_t bytes_max_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
+  uint64_t held_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const Levels> levels_ ABSL_GUARDED_BY(mutex_);
 };
 

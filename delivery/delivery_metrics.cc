@@ -50,6 +50,12 @@ DeliveryMetrics::DeliveryMetrics(Metrics& metrics)
                                           {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000})),
       requests_in_flight(metrics.AddGauge("postrider_delivery_requests_in_flight",
                                           "Requests that wait for their outcome.")),
+      disk_used_ratio(metrics.AddGauge(
+          "postrider_delivery_state_disk_used_ratio",
+          "What the backlog has on its disk or is to be written there, as a part of that and what "
+          "is free; it is held at about state.disk_share_max.")),
+      disk_free_bytes(metrics.AddGauge("postrider_delivery_state_disk_free_bytes",
+                                       "What is free on the disk of the backlog.")),
       waiting_for_snapshot(
           metrics.AddGauge("postrider_delivery_endpoints_waiting_for_snapshot",
                            "Endpoints whose messages are newer than the snapshot.")),

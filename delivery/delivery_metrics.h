@@ -58,6 +58,8 @@ struct DeliveryMetrics {
   Histogram& attempt_seconds;
   Histogram& batch_messages;
   Gauge& requests_in_flight;
+  Gauge& disk_used_ratio;
+  Gauge& disk_free_bytes;
   Gauge& waiting_for_snapshot;
   Counter& drained;
   Gauge& backlog_messages;

@@ -145,7 +145,7 @@ void DeliveryProgram::EnqueueForToken(const std::string& source, EndpointFunctio
 void DeliveryProgram::Forget(EndpointFunction* function) {
   functions_.erase(function);
   token_lines_.Forget(function);
-  backlog_levels().Forget(function);
+  common_->backlog_levels.Forget(function);
   line_.Forget(function);
   host_lines_.Forget(function);
   unreached_hosts_.Forget(function);

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -88,6 +89,9 @@ struct DeliveryCommon {
 
   OwnOutage own_outage;
   BacklogLevels backlog_levels;
+  // What the store of a key group's backlog holds, as a part of its bound; null: it has none. Set
+  // before the first program.
+  std::function<double(int32_t key_group)> backlog_fullness;
 };
 
 // A request whose key group moves: its result goes to the new owner.
@@ -166,7 +170,7 @@ class DeliveryProgram final : public ShardProgram {
   // Hosts of this shard that cannot be reached, and whether that is our own fault.
   UnreachedHosts& unreached_hosts() { return unreached_hosts_; }
   OwnOutage& own_outage() { return common_->own_outage; }
-  BacklogLevels& backlog_levels() { return common_->backlog_levels; }
+  DeliveryCommon& common() { return *common_; }
   void Wake(const UnreachedHosts::Woken& woken, Reached reached);
   // What batches that wait for their next try take in all.
   size_t waiting_bytes() const { return waiting_bytes_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,13 @@ constexpr std::chrono::milliseconds kTurnEvery{20};
 constexpr double kShareAfterCollapse = 0.9;
 // How often the age of what waits is looked at.
 constexpr std::chrono::seconds kLookAtAgeEvery{10};
+// How much of its bound a key group's store holds before the largest backlogs make room: at the
+// bound nothing could be parked any more, of nobody.
+constexpr double kStoreShare = 0.9;
+constexpr double kStoreUnits = 1e6;
+// A bound together with others comes and goes as room is made and taken; its customer is not told
+// each time.
+constexpr std::chrono::minutes kLevelTold{10};
 
 }  // namespace
 
@@ -41,7 +49,13 @@ void EndpointFunction::LookAtBounds(EndpointState& state) {
   if (bounds == nullptr || beyond_.contains(state.key)) return;
   const MonotonicTime now = ctx_->clock().Now();
   const uint64_t bytes = backlog_->bytes(state.key);
-  state.level = levels_->Of(state.customer);
+  state.level = std::min(levels_->Of(state.customer), store_level_);
+  if (state.level != UINT64_MAX) {
+    state.told_level = state.level;
+    state.told_level_until = now + kLevelTold;
+  } else if (now >= state.told_level_until) {
+    state.told_level = UINT64_MAX;
+  }
   bool beyond =
       bytes > std::min(static_cast<uint64_t>(state.share.Of(bounds->bytes_max)), state.level);
   if (!beyond && now >= state.look_at_age) {
@@ -55,6 +69,24 @@ void EndpointFunction::LookAtBounds(EndpointState& state) {
   if (beyond_.empty()) ctx_->SetTimer(kFunctionKey, kBoundsTimer, now);
   beyond_.insert(state.key);
   beyond_line_.push_back(state.key);
+}
+
+// What endpoints hold here, for the bounds that they have together.
+void EndpointFunction::TellSizes(BacklogLevels::Sizes sizes) {
+  DeliveryCommon& common = program_.common();
+  if (common.backlog_fullness != nullptr) {
+    std::vector<uint64_t> all;
+    for (const auto& [customer, of_endpoints] : sizes) {
+      all.insert(all.end(), of_endpoints.begin(), of_endpoints.end());
+    }
+    const double fullness = common.backlog_fullness(ctx_->partition().partition);
+    const uint64_t bytes_max =
+        store_bound_.Look(static_cast<uint64_t>(fullness * kStoreUnits),
+                          static_cast<uint64_t>(kStoreShare * kStoreUnits),
+                          std::accumulate(all.begin(), all.end(), uint64_t{0}));
+    store_level_ = bytes_max == UINT64_MAX ? UINT64_MAX : LevelOf(std::move(all), bytes_max);
+  }
+  common.backlog_levels.Tell(this, std::move(sizes));
 }
 
 // One turn for the endpoint that has waited longest for one.

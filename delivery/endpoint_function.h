@@ -34,6 +34,7 @@
 #include "delivery/endpoint_health.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/endpoint_state.h"
+#include "delivery/files_bound.h"
 #include "delivery/flight_result.h"
 #include "delivery/learned_record.h"
 #include "delivery/operational_teller.h"
@@ -224,6 +225,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   size_t GiveUpOldest(EndpointState& state, const Oldest& oldest, dlq::DeadReason reason,
                       size_t count_max, uint64_t bytes, uint64_t* freed);
   bool Collapse(EndpointState& state);
+  void TellSizes(BacklogLevels::Sizes sizes);
 
   // endpoint_erasing.cc
   void LookAtErasures();
@@ -406,8 +408,11 @@ class EndpointFunction final : public KeyedProcessFunction,
   // Endpoints whose backlog is beyond its bounds, each once.
   absl::flat_hash_set<std::string> beyond_;
   std::deque<std::string> beyond_line_;
-  // Of endpoints together, as they were looked at last.
+  // Bounds of endpoints together as they were looked at last: of several functions, and of this
+  // one's own store.
   std::shared_ptr<const BacklogLevels::Levels> levels_;
+  uint64_t store_level_ = UINT64_MAX;
+  FilesBound store_bound_;
   // What is to be forgotten as it was looked through last; the endpoints whose backlogs are to be,
   // and where to go on in the first one's.
   std::shared_ptr<const subscriptions::Erasures> erasures_;

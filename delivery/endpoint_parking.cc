@@ -276,7 +276,7 @@ absl::optional<MonotonicTime> EndpointFunction::OldestPending(const EndpointStat
 
 void EndpointFunction::ParkOld() {
   const MonotonicTime now = ctx_->clock().Now();
-  levels_ = program_.backlog_levels().levels();
+  levels_ = program_.common().backlog_levels.levels();
   BacklogLevels::Sizes sizes;
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     LookAtBounds(state);
@@ -291,7 +291,7 @@ void EndpointFunction::ParkOld() {
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
     if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
   });
-  program_.backlog_levels().Tell(this, std::move(sizes));
+  TellSizes(std::move(sizes));
   ParkHeldOlderThan(program_.draining() ? Duration::zero() : program_.options().park_after,
                     program_.draining() ? ParkReason::kRescale : ParkReason::kAge);
   if (sweeping_) ctx_->SetTimer(kFunctionKey, kAgeTimer, now + kAgeInterval);

@@ -161,6 +161,9 @@ struct EndpointState {
   size_t bound_endings = 0;  // given up there, and not removed yet
   // What bounds that it has together with others leave it (BacklogLevels).
   uint64_t level = UINT64_MAX;
+  // The last such level, as long as it counts for what the customer is told.
+  uint64_t told_level = UINT64_MAX;
+  MonotonicTime told_level_until{};
   std::unique_ptr<BacklogCollapse> collapse;
   bool collapsed = false;   // and has not come below its bound since
   uint8_t park_wanted = 0;  // a bit per ParkReason: was refused, and is tried again

@@ -43,6 +43,9 @@ OperationalFacts EndpointFunction::LookAt(const EndpointState& state) const {
   facts.backlog_messages = backlog_->size(state.key) * parts;
   facts.backlog_bytes = backlog_->bytes(state.key) * parts;
   facts.backlog_bytes_max = static_cast<uint64_t>(settings.backlog.bytes_max);
+  if (state.told_level < facts.backlog_bytes_max / parts) {
+    facts.backlog_bytes_max = state.told_level * parts;
+  }
   facts.backlog_age_max = settings.backlog.age_max;
   if (facts.backlog_messages > 0) facts.backlog_oldest = state.backlog_oldest;
   return facts;

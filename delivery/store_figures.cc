@@ -33,7 +33,13 @@ struct Kind {
 struct Entry {
   Kind* kind;
   const StateStore* store;
+  int32_t partition;
   std::thread::id thread;
+
+  double Fullness() const {
+    return static_cast<double>(last.memory_bytes + last.disk_bytes) /
+           static_cast<double>(std::max<uint64_t>(kind->bytes_max, 1));
+  }
   StoreFigures last;
 };
 
@@ -53,9 +59,7 @@ struct StoreFiguresKeeper::Impl {
       sum.disk_bytes += entry.last.disk_bytes;
       sum.keys += entry.last.keys;
       sum.tombstones_skipped += entry.last.tombstones_skipped;
-      const auto used = static_cast<double>(entry.last.memory_bytes + entry.last.disk_bytes);
-      *fullest =
-          std::max(*fullest, used / static_cast<double>(std::max<uint64_t>(kind.bytes_max, 1)));
+      *fullest = std::max(*fullest, entry.Fullness());
     }
     return sum;
   }
@@ -136,8 +140,9 @@ OpenStore StoreFiguresKeeper::Counted(absl::string_view store, uint64_t bytes_ma
     std::list<Entry>::iterator entry;
     {
       absl::MutexLock lock(&impl->mutex);
-      entry = impl->entries.insert(impl->entries.end(),
-                                   Entry{kind, opened.get(), std::this_thread::get_id(), {}});
+      entry = impl->entries.insert(
+          impl->entries.end(),
+          Entry{kind, opened.get(), tp.partition, std::this_thread::get_id(), {}});
       impl->Publish();
     }
     return std::unique_ptr<StateStore>(
@@ -174,6 +179,16 @@ StoreFigures StoreFiguresKeeper::Total(absl::string_view store) const {
     if (kind->name == store) return impl_->Sum(*kind, &fullest, &stores);
   }
   return StoreFigures();
+}
+
+double StoreFiguresKeeper::Fullness(absl::string_view store, int32_t partition) const {
+  absl::MutexLock lock(&impl_->mutex);
+  double fullness = 0;
+  for (const Entry& entry : impl_->entries) {
+    if (entry.partition != partition || entry.kind->name != store) continue;
+    fullness = entry.Fullness();  // the last one made: an earlier one is being closed
+  }
+  return fullness;
 }
 
 }  // namespace postrider::delivery

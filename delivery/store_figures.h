@@ -31,6 +31,8 @@ class StoreFiguresKeeper {
   void LookAtMine();
   // What was seen last of all stores with this label.
   StoreFigures Total(absl::string_view store) const;
+  // And of that of one partition: what it holds as a part of its bound. 0: there is none.
+  double Fullness(absl::string_view store, int32_t partition) const;
 
  private:
   struct Impl;

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/optional.h"
 #include "core/base/status_macros.h"
 #include "core/crypto/random.h"
 #include "core/stream/control_record.h"
@@ -22,7 +23,9 @@
 #include "delivery/delivery_metrics.h"
 #include "delivery/delivery_program.h"
 #include "delivery/file_budget.h"
+#include "delivery/files_bound.h"
 #include "delivery/memory_metrics.h"
+#include "delivery/recent_maximum.h"
 #include "delivery/store_figures.h"
 #include "subscriptions/dispatch/dispatch_record.h"
 
@@ -94,6 +97,10 @@ void WorkerOptions::Register(Options& options) {
       "state.customer_backlog_bytes_max", &customer_backlog_bytes_max, 1 << 20, int64_t{1} << 50,
       "What the backlogs of a customer's endpoints hold in one process at most; beyond "
       "it the largest ones follow their policy as if they were at their bounds.");
+  options.Add("state.disk_share_max", &disk_share_max, 0.05, 0.95,
+              "How much of the disk the backlog takes at most: of what it has there and what is "
+              "free. Beyond it the largest backlogs follow their policy as if they were at their "
+              "bounds.");
   reports.Register(options);
   operational.Register(options);
 }
@@ -128,6 +135,9 @@ constexpr char kEndpointState[] = "endpoint_state";
 constexpr char kBacklog[] = "backlog";
 constexpr char kJobName[] = "worker";
 constexpr size_t kChangelogs = 2;
+// Looks at the disk that count together, two seconds between them: few compactions take longer than
+// such a minute.
+constexpr size_t kDiskLooks = 30;
 
 // What one task's writes on their way may hold of what there is for all: at least the largest
 // message with its key twice, as the overlay counts it.
@@ -151,11 +161,18 @@ struct WorkerRole::Impl {
                                            const MemoryBudget& budget,
                                            const std::string& topic_prefix);
 
+  void LookAtDisk();
+
   DeliveryMetrics delivery_metrics;
   StoreFiguresKeeper stores;
   MemoryAccount overlay_account;
   std::unique_ptr<DeliveryCommon> common;
   std::function<uint64_t()> backlog_memory;
+  std::function<absl::optional<uint64_t>()> disk_free;
+  std::function<void(bool)> set_disk_tight;
+  double disk_share_max = 1;
+  FilesBound disk_bound;
+  RecentMaximum disk_size{kDiskLooks};
   std::unique_ptr<MemoryMetrics> memory_metrics;
   absl::Mutex mutex;
   // For shards that start after it was set.
@@ -207,6 +224,9 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
                    options.IdleConnections(budget, parts.open_files_max, parts.other_files));
   auto impl = std::make_unique<Impl>(parts.metrics, static_cast<size_t>(budget.overlays));
   impl->backlog_memory = parts.backlog_memory;
+  impl->disk_free = parts.disk_free;
+  impl->set_disk_tight = parts.set_disk_tight;
+  impl->disk_share_max = options.disk_share_max;
   {
     absl::MutexLock lock(&impl->mutex);
     impl->snapshot = std::move(snapshot);
@@ -251,6 +271,9 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   delivery.operational = options.operational;
   delivery.key_groups = static_cast<int32_t>(options.key_groups);
   impl->common = std::make_unique<DeliveryCommon>(delivery);
+  impl->common->backlog_fullness = [stores = &impl->stores](int32_t key_group) {
+    return stores->Fullness(kBacklog, key_group);
+  };
   CurlSinkOptions sink_options;
   sink_options.in_flight_max = static_cast<size_t>(options.requests_max);
   sink_options.host_waiting_max = std::max<size_t>(sink_options.in_flight_max / 8, 1);
@@ -293,6 +316,26 @@ void WorkerRole::LookAtMemory() {
                                : impl_->stores.Total(kBacklog).memory_bytes;
   impl_->memory_metrics->Set(
       {impl_->overlay_account.used(), impl_->stores.Total(kEndpointState).memory_bytes, backlog});
+  impl_->LookAtDisk();
+}
+
+// By what the shards saw when they were asked last.
+void WorkerRole::Impl::LookAtDisk() {
+  if (disk_free == nullptr) return;
+  const absl::optional<uint64_t> free = disk_free();
+  if (!free) return;
+  // What is in memtables comes to the disk too.
+  const StoreFigures stored = stores.Total(kBacklog);
+  const uint64_t used = stored.disk_bytes + stored.memory_bytes;
+  const auto disk = static_cast<double>(disk_size.See(used + *free));
+  delivery_metrics.disk_used_ratio.Set(disk > 0 ? static_cast<double>(used) / disk : 0);
+  delivery_metrics.disk_free_bytes.Set(static_cast<double>(*free));
+  const auto allowed = static_cast<uint64_t>(disk * disk_share_max);
+  // Contents that fit as they are never have to go: compaction makes room for them.
+  const auto held_least = static_cast<uint64_t>(disk * disk_share_max * FilesBound::kContents);
+  common->backlog_levels.SetBytesMax(
+      disk_bound.Look(used, allowed, common->backlog_levels.held(), held_least));
+  if (set_disk_tight != nullptr) set_disk_tight(used > allowed);
 }
 
 std::vector<TopicSpec> WorkerRole::Topics(const std::string& topic_prefix, const std::string& name,

@@ -50,6 +50,7 @@ struct WorkerOptions {
   int64_t backlog_bytes_max = int64_t{64} << 30;
   std::chrono::milliseconds backlog_linger{50};
   int64_t customer_backlog_bytes_max = int64_t{10} << 30;  // per process
+  double disk_share_max = 0.8;  // of what the backlog has on its disk and what is free there
   EndpointReportingOptions reports;
   OperationalOptions operational;
   // Of the pool's topics; no option: the control topic says it, and key_groups with it.
@@ -86,6 +87,10 @@ struct WorkerParts {
   // Files that the process may have open, and what other roles may have of them.
   int64_t open_files_max = 0;
   int64_t other_files = 0;
+  // What the disk of the backlog's stores has free; none when it cannot be told. Null: they have
+  // none. And what is told whether they have more there than state.disk_share_max.
+  std::function<absl::optional<uint64_t>()> disk_free = nullptr;
+  std::function<void(bool)> set_disk_tight = nullptr;
 };
 
 // The worker: reads the dispatch topic of its pool and delivers. Threads: one control thread.
@@ -112,7 +117,8 @@ class WorkerRole {
   // Of this process; to be looked at before a stop, so that none is left in flight.
   int64_t requests_in_flight() const;
   JobStatus status() const;
-  // Brings the metrics of stores and memory up to date, soon. To be called every few seconds.
+  // Brings the metrics of stores, memory and disk up to date, soon, and what the backlogs may hold
+  // on that. To be called every few seconds.
   void LookAtMemory();
   // Drains and leaves; `done` runs on some thread.
   void Stop(std::function<void()> done);

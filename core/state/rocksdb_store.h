@@ -25,13 +25,17 @@ class RocksdbShared {
 
   // What blocks and memtables hold now; at most memory_bytes and what is being flushed.
   virtual uint64_t memory_bytes() const = 0;
+  // Whether the disk is wanted: then stores are compacted as if they were near their bound. Said
+  // whenever the disk was looked at: each store looks at itself once for it, at its next write.
+  virtual void SetDiskTight(bool tight) = 0;
 };
 
 struct RocksdbStoreOptions {
   // Its own, and it is wiped. Made if it is missing (its parent exists).
   std::string directory;
   // On disk and in memtables; looked at after each 1 MB of writes. What was deleted counts until a
-  // compaction; at the bound one is begun when an eighth of the keys has been written since.
+  // compaction; from seven eighths of the bound on one is begun when an eighth of the keys has been
+  // written since.
   uint64_t bytes_max = uint64_t{10} << 30;
 };
 

@@ -58,5 +58,32 @@ TEST(BacklogLevelsTest, AFunctionThatIsGoneHoldsNothing) {
   EXPECT_EQ(backlogs.levels()->Of(Customer(1)), UINT64_MAX);
 }
 
+TEST(BacklogLevelsTest, TheLargestOfAllMakeRoomWhenAllTogetherHaveABound) {
+  BacklogLevels backlogs(1'000);
+  backlogs.Tell(&kOne, {{Customer(1), {900}}, {Customer(2), {100}}});
+  backlogs.Tell(&kOther, {{Customer(3), {500}}});
+  EXPECT_EQ(backlogs.held(), 1'500u);
+  EXPECT_EQ(backlogs.levels()->Of(Customer(3)), UINT64_MAX);
+  backlogs.SetBytesMax(900);
+  EXPECT_EQ(backlogs.levels()->Of(Customer(1)), 400u);
+  EXPECT_EQ(backlogs.levels()->Of(Customer(2)), 400u) << "and has less";
+  backlogs.Tell(&kOne, {{Customer(1), {400}}, {Customer(2), {100}}});
+  EXPECT_EQ(backlogs.levels()->Of(Customer(3)), 400u);
+  backlogs.Tell(&kOther, {{Customer(3), {400}}});
+  EXPECT_EQ(backlogs.levels()->Of(Customer(3)), UINT64_MAX);
+  backlogs.SetBytesMax(899);
+  EXPECT_EQ(backlogs.levels()->Of(Customer(1)), 399u);
+  backlogs.SetBytesMax(UINT64_MAX);
+  EXPECT_EQ(backlogs.levels()->Of(Customer(1)), UINT64_MAX);
+}
+
+TEST(BacklogLevelsTest, TheNarrowerOfTwoBoundsCounts) {
+  BacklogLevels backlogs(1'000);
+  backlogs.Tell(&kOne, {{Customer(1), {1'500}}, {Customer(2), {1'000}}});
+  backlogs.SetBytesMax(2'200);
+  EXPECT_EQ(backlogs.levels()->Of(Customer(1)), 1'000u);
+  EXPECT_EQ(backlogs.levels()->Of(Customer(2)), 1'200u);
+}
+
 }  // namespace
 }  // namespace postrider::delivery

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "delivery/backlog_collapse.h"
+#include "delivery/files_bound.h"
 #include "dlq/reports/report_record.h"
 #include "tests/delivery/delivery_fixture.h"
 
@@ -181,6 +182,63 @@ TEST_F(EndpointBoundsTest, ACustomersLargestBacklogMakesRoomAtItsCustomersBound)
     EXPECT_EQ(Letter(i).endpoint, endpoint_);
     EXPECT_EQ(Letter(i).reason, dlq::DeadReason::kBacklogFull);
   }
+}
+
+// At the store's bound nothing could be parked of anybody.
+TEST_F(EndpointBoundsTest, MakesRoomBeforeTheStoreOfItsKeyGroupIsFull) {
+  double fullness = 0.9;
+  program_->common().backlog_fullness = [&](int32_t) { return fullness; };
+  BeginPaused();
+  Deliver(1, 199);
+  Settle();
+  ASSERT_EQ(BacklogMessages(), 200u);
+  const uint64_t bytes = BacklogBytes();
+  const auto wait = [&] {
+    for (int i = 0; i < 5; ++i) {
+      Advance(seconds(1));
+      Keep();
+    }
+  };
+  wait();
+  EXPECT_EQ(BacklogMessages(), 200u) << "at nine tenths, not beyond";
+  fullness = 0.96;
+  wait();
+  const auto cut =
+      static_cast<uint64_t>(static_cast<double>(bytes) * 0.9 / 0.96 * FilesBound::kContents);
+  EXPECT_LE(BacklogBytes(), cut);
+  EXPECT_GE(BacklogBytes(), cut - bytes / 100) << "once, though the store is as full";
+  EXPECT_EQ(ctx().emitted().size() + BacklogMessages(), 200u) << "none is lost";
+  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kBacklogFull);
+  // What comes in takes the place of older ones until the store has room.
+  Deliver(201, 220);
+  wait();
+  EXPECT_LE(BacklogBytes(), cut);
+  EXPECT_GE(BacklogBytes(), cut - bytes / 100);
+  const uint64_t left = BacklogMessages();
+  fullness = 0.9;
+  wait();
+  Deliver(221, 240);
+  wait();
+  EXPECT_EQ(BacklogMessages(), left + 20);
+}
+
+// Beyond its share of the disk a worker bounds what all its backlogs hold.
+TEST_F(EndpointBoundsTest, MakesRoomWhenAllBacklogsOfTheProcessAreToHoldLess) {
+  BeginPaused();
+  Deliver(1, 99);
+  Settle();
+  Advance(seconds(1));
+  const uint64_t bytes = BacklogBytes();
+  EXPECT_EQ(program_->common().backlog_levels.held(), bytes);
+  program_->common().backlog_levels.SetBytesMax(bytes / 2);
+  for (int i = 0; i < 5; ++i) {
+    Advance(seconds(1));
+    Keep();
+  }
+  EXPECT_LE(BacklogBytes(), bytes / 2);
+  EXPECT_GE(BacklogBytes(), bytes / 2 - bytes / 50) << "and no more than that";
+  ASSERT_EQ(ctx().emitted().size() + BacklogMessages(), 100u) << "none is lost";
+  EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kBacklogFull);
 }
 
 TEST_F(EndpointBoundsTest, KeepsTheNewestOfEachKeyAndReportsTheOthers) {

@@ -195,6 +195,50 @@ TEST_F(EndpointTellingTest, TellsOfABacklogThatGrows) {
   EXPECT_EQ(data.Find("bytes_max")->integer(), 1'048'576);
 }
 
+// The customer's bound, or the disk's, comes and goes as room is made and taken.
+TEST_F(EndpointTellingTest, TellsOnceThatABacklogIsCutByABoundThatItHasWithOthers) {
+  Begin();
+  settings_.pause.by_customer = true;
+  Publish();
+  Deliver(1, 100);
+  const auto wait = [this](int turns) {
+    for (int i = 0; i < turns; ++i) Step(seconds(1));
+  };
+  const auto told = [this] {
+    std::vector<JsonValue> data;
+    for (const AppendRecord& event : Events()) {
+      if (HeaderOf(event, "type") != "backlog.threshold") continue;
+      data.push_back(*JsonValue::Parse(event.value));
+    }
+    return data;
+  };
+  wait(3);
+  ASSERT_EQ(told().size(), 0u) << "far from its own bound";
+  const auto bytes = static_cast<uint64_t>(metrics_.backlog_bytes.value());
+  BacklogLevels& levels = program_->common().backlog_levels;
+  levels.SetBytesMax(bytes / 2);
+  wait(5);
+  ASSERT_LE(metrics_.backlog_bytes.value(), static_cast<double>(bytes / 2));
+  ASSERT_EQ(told().size(), 1u);
+  EXPECT_EQ(told()[0].Find("percent")->integer(), 100);
+  EXPECT_EQ(told()[0].Find("bytes_max")->integer(), static_cast<int64_t>(bytes / 2));
+  for (int i = 0; i < 4; ++i) {
+    Deliver(101 + 10 * i, 110 + 10 * i);
+    wait(5);
+  }
+  levels.SetBytesMax(UINT64_MAX);
+  wait(60);
+  levels.SetBytesMax(bytes / 2);
+  Deliver(201, 210);
+  wait(5);
+  EXPECT_EQ(told().size(), 1u) << "it is no news";
+  levels.SetBytesMax(UINT64_MAX);
+  wait(602);
+  levels.SetBytesMax(bytes / 4);
+  wait(5);
+  EXPECT_EQ(told().size(), 2u) << "ten minutes without it have passed";
+}
+
 TEST_F(EndpointTellingTest, TellsWhichSecretEndsSoonWithoutAnyMessage) {
   Begin();
   Step(minutes(1));

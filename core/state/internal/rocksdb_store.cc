@@ -39,8 +39,10 @@ namespace {
 
 // How many bytes are written between two looks at the size of the store.
 constexpr uint64_t kSizeCheckBytes = 1 << 20;
-// A store at its bound is compacted when so large a part of its keys was written since it was last.
+// A store near its bound is compacted when so large a part of its keys was written since it was
+// last; and near is what has less than so large a part of it left.
 constexpr uint64_t kCompactionPart = 8;
+constexpr uint64_t kNearPart = 8;
 constexpr size_t kMemtableBytes = 16 << 20;
 constexpr double kMemtableBloomPart = 0.005;
 // Most of what is parked is removed before long: compactions wait for that.
@@ -98,6 +100,9 @@ class Shared final : public RocksdbShared {
   }
 
   uint64_t memory_bytes() const override { return cache_->GetUsage(); }
+  void SetDiskTight(bool tight) override { disk_tight_ = tight ? ++tight_looks_ : 0; }
+  // Another number for each look at the disk that found it tight; 0: it is not.
+  uint64_t disk_tight() const { return disk_tight_; }
   const rocksdb::Options& options() const { return options_; }
   // Whether a store is being compacted as a whole.
   std::atomic<bool>& compacting() { return compacting_; }
@@ -112,6 +117,8 @@ class Shared final : public RocksdbShared {
   const std::shared_ptr<rocksdb::WriteBufferManager> memtables_;
   rocksdb::Options options_;
   std::atomic<bool> compacting_{false};
+  std::atomic<uint64_t> tight_looks_{0};
+  std::atomic<uint64_t> disk_tight_{0};
 };
 
 rocksdb::Slice ToSlice(absl::string_view text) { return rocksdb::Slice(text.data(), text.size()); }
@@ -206,7 +213,6 @@ class RocksdbStore final : public StateStore {
     if (full_ && batch.put_bytes() > 0) {
       LookAtSize();
       if (full_) {
-        Compact();
         return absl::ResourceExhaustedError(absl::StrCat(
             "state: the RocksDB store is at its bound of ", options_.bytes_max, " bytes"));
       }
@@ -219,7 +225,10 @@ class RocksdbStore final : public StateStore {
     if (!status.ok()) return ToStatus("write", status);
     written_since_look_ += batch.bytes();
     written_since_compaction_ += batch.size();
-    if (written_since_look_ >= std::min(kSizeCheckBytes, options_.bytes_max / 4)) LookAtSize();
+    if (written_since_look_ >= std::min(kSizeCheckBytes, options_.bytes_max / 4) ||
+        shared_.disk_tight() != disk_tight_) {
+      LookAtSize();
+    }
     return absl::OkStatus();
   }
 
@@ -343,12 +352,15 @@ class RocksdbStore final : public StateStore {
   }
   void LookAtSize() {
     written_since_look_ = 0;
-    full_ = Property(rocksdb::DB::Properties::kCurSizeAllMemTables) +
-                Property(rocksdb::DB::Properties::kLiveSstFilesSize) >=
-            options_.bytes_max;
+    const uint64_t size = Property(rocksdb::DB::Properties::kCurSizeAllMemTables) +
+                          Property(rocksdb::DB::Properties::kLiveSstFilesSize);
+    full_ = size >= options_.bytes_max;
+    const bool near = size >= options_.bytes_max - options_.bytes_max / kNearPart;
+    disk_tight_ = shared_.disk_tight();
+    if (near || disk_tight_ != 0) Compact();
   }
 
-  // At the bound: much of what counts may have been deleted.
+  // Near the bound: much of what counts may have been deleted.
   void Compact() {
     if (!prefix_deleted_ &&
         written_since_compaction_ <=
@@ -376,6 +388,7 @@ class RocksdbStore final : public StateStore {
   std::vector<Write> writes_;  // of one Apply()
   uint64_t written_since_look_ = 0;
   uint64_t written_since_compaction_ = 0;  // keys
+  uint64_t disk_tight_ = 0;                // as it was at the last look
   bool prefix_deleted_ = false;
   bool full_ = false;
   mutable uint64_t tombstones_skipped_ = 0;

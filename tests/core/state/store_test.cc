@@ -193,6 +193,52 @@ TEST_F(RocksdbStoreTest, KeepsTheMemoryOfManyStoresWithinOneBudget) {
   EXPECT_GT(on_disk, 0u);
 }
 
+// What was deleted takes its room on the disk until then.
+TEST_F(RocksdbStoreTest, IsCompactedWhenTheDiskIsTight) {
+  const auto shared = RocksdbShared::Create(RocksdbSharedOptions());
+  RocksdbStoreOptions options;
+  options.directory = absl::StrCat(parent_.path(), "/kg");
+  auto opened = OpenRocksdbStore(*shared, options);
+  ASSERT_THAT(opened, tests::IsOk());
+  StateStore& store = **opened;
+  Random random(3);
+  const auto write = [&](absl::string_view prefix, size_t value_bytes) {
+    for (int i = 0; i < 10'000; ++i) {
+      StateBatch batch;
+      const std::string key = absl::StrCat(prefix, std::string(120, '-'), i);
+      if (value_bytes == 0) {
+        batch.Delete(key);
+      } else {
+        std::string value;
+        while (value.size() < value_bytes) value.push_back(static_cast<char>(random.Below(256)));
+        batch.Put(key, value);
+      }
+      absl::Status applied;
+      do {  // a flush may be behind
+        applied = store.Apply(batch);
+      } while (applied.code() == absl::StatusCode::kResourceExhausted);
+      ASSERT_THAT(applied, tests::IsOk());
+    }
+  };
+  const auto wait_until = [&](const std::function<bool(uint64_t)>& good) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!good(store.figures().disk_bytes) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    return good(store.figures().disk_bytes);
+  };
+  write("a", 4'000);
+  ASSERT_TRUE(wait_until([](uint64_t bytes) { return bytes > (20 << 20); }));
+  write("a", 0);
+  EXPECT_GT(store.figures().disk_bytes, uint64_t{20} << 20);
+  shared->SetDiskTight(true);
+  StateBatch batch;
+  batch.Delete("never there");
+  ASSERT_THAT(store.Apply(batch), tests::IsOk());
+  EXPECT_TRUE(wait_until([](uint64_t bytes) { return bytes < (5 << 20); }))
+      << "a store looks at itself when the disk was looked at, however little is written";
+}
+
 // A disk of its own, of so many bytes.
 class SmallDisk {
  public:
