@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -92,6 +93,10 @@ struct DeliveryCommon {
   // What the store of a key group's backlog holds, as a part of its bound; null: it has none. Set
   // before the first program.
   std::function<double(int32_t key_group)> backlog_fullness;
+  // Functions that do not know yet what predecessors had parked. Their stores and files fill
+  // meanwhile, and nobody can say how much of that lives: what is too full says nothing then.
+  std::atomic<int> backlogs_unknown{0};
+  bool backlogs_known() const { return backlogs_unknown == 0; }
 };
 
 // A request whose key group moves: its result goes to the new owner.

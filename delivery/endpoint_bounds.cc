@@ -74,7 +74,7 @@ void EndpointFunction::LookAtBounds(EndpointState& state) {
 // What endpoints hold here, for the bounds that they have together.
 void EndpointFunction::TellSizes(BacklogLevels::Sizes sizes) {
   DeliveryCommon& common = program_.common();
-  if (common.backlog_fullness != nullptr) {
+  if (common.backlog_fullness != nullptr && backlog_known_) {
     std::vector<uint64_t> all;
     for (const auto& [customer, of_endpoints] : sizes) {
       all.insert(all.end(), of_endpoints.begin(), of_endpoints.end());
@@ -110,6 +110,8 @@ void EndpointFunction::KeepBounds() {
 bool EndpointFunction::KeepBounds(EndpointState& state) {
   const subscriptions::BacklogSettings* bounds = BoundsOf(state);
   if (bounds == nullptr) return false;
+  // There may be room by now.
+  state.level = std::min(levels_->Of(state.customer), store_level_);
   const uint64_t bytes_max =
       std::min(static_cast<uint64_t>(state.share.Of(bounds->bytes_max)), state.level);
   if (backlog_->bytes(state.key) > bytes_max && state.collapse == nullptr &&

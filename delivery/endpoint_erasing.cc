@@ -34,6 +34,12 @@ void EndpointFunction::LookAtErasures() {
   erase_from_ = 0;
 }
 
+bool EndpointFunction::IsToBeForgotten(const subscriptions::DispatchRecord& record) const {
+  return program_.snapshot() != nullptr &&
+         program_.snapshot()->erasures()->Cover(record.customer, record.tenant, record.event_id,
+                                                record.dispatch_time);
+}
+
 void EndpointFunction::EraseSome() {
   if (erase_line_.empty()) return;
   // While their reports find no room there is none for more.

@@ -44,6 +44,7 @@ EndpointFunction::EndpointFunction(DeliveryProgram& program)
 EndpointFunction::~EndpointFunction() {
   POSTRIDER_CHECK(program_.operations().in_flight(*this) == 0);
   program_.Forget(this);
+  SetBacklogKnown();
 }
 
 absl::Status EndpointFunction::Open(TaskContext& ctx) {
@@ -55,6 +56,7 @@ absl::Status EndpointFunction::Open(TaskContext& ctx) {
     events.removed = [this](const std::string& key, const IdBytes& digest) {
       OnRemoved(key, digest);
     };
+    ++program_.common().backlogs_unknown;
     backlog_ = std::make_unique<Backlog>(ctx, program_.metrics(), std::move(events));
     StateDescriptor health;
     health.id = kHealthState;

@@ -231,6 +231,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void LookAtErasures();
   void EraseSome();
   bool EraseFrom(EndpointState& state);
+  bool IsToBeForgotten(const subscriptions::DispatchRecord& record) const;
 
   // endpoint_way_out.cc
   bool AwaitsWayOut(EndpointState& state);
@@ -250,6 +251,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void Wait(EndpointState& state, MonotonicTime due, Batch batch, Place place = Place::kLast);
   Batch TakeWaiting(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator place);
   void GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason);
+  // No letter is made of what is to be forgotten.
   void GiveUp(EndpointState& state, Message& message, dlq::DeadReason reason, const Batch& batch,
               std::shared_ptr<Ending::Group> group);
   void Refuse(EndpointState& state, const Message& message, dlq::RefusalReason reason,
@@ -333,6 +335,8 @@ class EndpointFunction final : public KeyedProcessFunction,
   size_t ResolveListed(EndpointState& state, std::vector<Message>& messages);
   void ResolveAll(EndpointState& state);
   void Rebuild();
+  // What predecessors had parked is known, or will not be.
+  void SetBacklogKnown();
   bool RestoreBatches(EndpointState& state, std::string& from, size_t batches_max);
   void RemoveOrphans();
   // Whether the backlog is there as a whole, and this endpoint's batches in memory.
@@ -430,6 +434,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   std::deque<std::string> rebuild_;
   absl::flat_hash_set<std::string> rebuilding_;  // the same
   std::string rebuild_from_;
+  bool backlog_known_ = false;
   std::string orphans_after_;  // up to this endpoint they are removed
   bool sweeping_ = false;
   bool at_partition_end_ = false;

@@ -618,9 +618,15 @@ void EndpointFunction::Rebuild() {
   if (!rebuild_.empty()) {
     ctx_->SetTimer(kFunctionKey, kRebuildTimer, ctx_->clock().Now());
   } else {
+    SetBacklogKnown();
     SettleAllEarlyResults();
     RemoveOrphans();
   }
+}
+
+void EndpointFunction::SetBacklogKnown() {
+  if (backlog_ == nullptr || std::exchange(backlog_known_, true)) return;
+  --program_.common().backlogs_unknown;
 }
 
 // Batches that a predecessor had tried wait for their next try; no message of theirs is drained

@@ -207,6 +207,9 @@ void EndpointFunction::GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadR
 void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadReason reason,
                               const Batch& batch, std::shared_ptr<Ending::Group> group) {
   const DispatchRecord& record = message.content->record;
+  if (IsToBeForgotten(record)) {
+    return Refuse(state, message, dlq::RefusalReason::kErased, std::move(group));
+  }
   dlq::DeadLetterRecord letter;
   letter.letter = dlq::MakeLetterId(record.dispatch_time, message.digest);
   letter.customer = record.customer;

@@ -333,8 +333,13 @@ void WorkerRole::Impl::LookAtDisk() {
   const auto allowed = static_cast<uint64_t>(disk * disk_share_max);
   // Contents that fit as they are never have to go: compaction makes room for them.
   const auto held_least = static_cast<uint64_t>(disk * disk_share_max * FilesBound::kContents);
-  common->backlog_levels.SetBytesMax(
-      disk_bound.Look(used, allowed, common->backlog_levels.held(), held_least));
+  if (common->backlogs_known()) {
+    common->backlog_levels.SetBytesMax(
+        disk_bound.Look(used, allowed, common->backlog_levels.held(), held_least));
+  } else {
+    disk_bound = FilesBound();
+    common->backlog_levels.SetBytesMax(UINT64_MAX);
+  }
   if (set_disk_tight != nullptr) set_disk_tight(used > allowed);
 }
 

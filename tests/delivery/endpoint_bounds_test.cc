@@ -222,6 +222,36 @@ TEST_F(EndpointBoundsTest, MakesRoomBeforeTheStoreOfItsKeyGroupIsFull) {
   EXPECT_EQ(BacklogMessages(), left + 20);
 }
 
+// A store that fills again while a backlog is restored says nothing of what lives in it.
+TEST_F(EndpointBoundsTest, GivesUpNothingForAFullStoreBeforeItsBacklogIsKnown) {
+  double fullness = 0.5;
+  program_->common().backlog_fullness = [&](int32_t) { return fullness; };
+  BeginPaused();
+  Deliver(1, 99);
+  Settle();
+  ASSERT_EQ(BacklogMessages(), 100u);
+  fullness = 0.96;
+  BeginNextLife();
+  function_->OnResume(ctx());
+  EXPECT_FALSE(program_->common().backlogs_known());
+  // So that there is an endpoint to look at.
+  Deliver(101, 101);
+  for (int i = 0; i < 5; ++i) {
+    Advance(seconds(1));
+    Keep();
+  }
+  EXPECT_EQ(ctx().emitted().size(), 0u);
+  RestoreBacklog();
+  EXPECT_TRUE(program_->common().backlogs_known());
+  fullness = 0.5;
+  for (int i = 0; i < 5; ++i) {
+    Advance(seconds(1));
+    Keep();
+  }
+  EXPECT_EQ(ctx().emitted().size(), 0u);
+  EXPECT_EQ(BacklogMessages(), 101u);
+}
+
 // Beyond its share of the disk a worker bounds what all its backlogs hold.
 TEST_F(EndpointBoundsTest, MakesRoomWhenAllBacklogsOfTheProcessAreToHoldLess) {
   BeginPaused();

@@ -160,6 +160,32 @@ TEST_F(EndpointErasingTest, ARetryOfWhatIsToBeForgottenIsNotMade) {
   EXPECT_EQ(Erased(), 3);
 }
 
+// Of a paused endpoint no turn comes before its bound does.
+TEST_F(EndpointErasingTest, WhatWasTriedAndIsToBeForgottenBecomesNoLetterAtABound) {
+  settings_.mode = EndpointMode::kBatch;
+  settings_.batch.events_max = 4;
+  settings_.retry.first_delay = hours(1);
+  settings_.retry.cap = hours(1);
+  settings_.backlog.age_max = hours(2);
+  Publish();
+  Start();
+  DeliverOf("t1", 1, 1);
+  DeliverOf("t2", 2, 4);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 1u);
+  sink_->AnswerStatus(0, 500);
+  Settle();
+  settings_.pause.by_customer = true;
+  Erase("t2", absl::nullopt);
+  Publish(11);
+  Keep();
+  Advance(hours(3));
+  for (int i = 0; i < 4; ++i) Keep();
+  EXPECT_EQ(BacklogMessages(), 0u);
+  EXPECT_EQ(Erased(), 3);
+  EXPECT_EQ(metrics_.CountDeadLetter(dlq::DeadReason::kBacklogAge).value(), 1);
+}
+
 TEST_F(EndpointErasingTest, ADeletedEndpointsBacklogIsDiscarded) {
   BeginPaused();
   DeliverOf("t1", 1, 10);
