@@ -31,7 +31,7 @@ using subscriptions::FieldFaults;
 constexpr size_t kEventsMost = 1'000;
 // What the answer to a body of lines tells of those that were refused.
 constexpr size_t kLineErrorsMax = 1'000;
-constexpr size_t kErrorsOfALineMax = 10;
+constexpr size_t kErrorsOfALineMax = 10;  // when half of those are told, one
 constexpr size_t kPointerBytesMax = 200;
 
 // One event of the request, as it will be appended.
@@ -296,7 +296,9 @@ bool Publishing::GoesOn() {
 
 void Publishing::RefuseLine(const NewEvent& event) {
   ++lines()->refused;
-  for (size_t i = 0; i < event.faults.size() && i < kErrorsOfALineMax; ++i) {
+  const bool many = lines()->errors.array()->size() >= kLineErrorsMax / 2;
+  const size_t most = many ? 1 : kErrorsOfALineMax;
+  for (size_t i = 0; i < event.faults.size() && i < most; ++i) {
     if (lines()->errors.array()->size() >= kLineErrorsMax) return;
     JsonValue error = JsonValue::MakeObject({{"line", event.line}});
     std::string pointer = event.faults[i].pointer.substr(0, kPointerBytesMax);

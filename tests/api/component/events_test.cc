@@ -1,4 +1,5 @@
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -183,6 +184,23 @@ TEST_F(EventsTest, StoresLinesAndTellsWhichItHasRefused) {
   EXPECT_EQ(good.status, 202) << good.text;
   EXPECT_EQ(*good["accepted"].integer(), 1);
   EXPECT_EQ(log().Records({"events.order.paid", 0}).back().value, "9");
+}
+
+TEST_F(EventsTest, NamesEachRefusedLineThoughAllHaveManyFaults) {
+  std::string body;
+  for (int line = 1; line <= 200; ++line) {
+    absl::StrAppend(&body, "{");
+    for (int i = 0; i < 12; ++i) absl::StrAppend(&body, R"("unknown)", i, R"(":1,)");
+    absl::StrAppend(&body, R"("type":"order.created","tenant":"t1"})", "\n");
+  }
+  const JsonReply reply = Lines(body);
+  ASSERT_EQ(reply.status, 422) << reply.text;
+  EXPECT_EQ(*reply["refused"].integer(), 200);
+  std::set<int64_t> named;
+  for (const JsonValue& error : *reply["errors"].array()) {
+    named.insert(*error.Find("line")->integer());
+  }
+  EXPECT_EQ(named.size(), 200u);
 }
 
 TEST_F(EventsTest, StoresMoreLinesThanABodyOfOneDocumentMayHold) {
