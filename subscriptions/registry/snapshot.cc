@@ -291,6 +291,14 @@ void SnapshotBuilder::PutDeadLettered(EndpointId id) { delta_->dead_lettered.ins
 
 void SnapshotBuilder::PutErasure(Erasure erasure) {
   const ErasureId id = erasure.id;
+  if (!delta_->from_nothing && !delta_->erasures.contains(id)) {
+    // What has been erased by now changes the row, and often, but not the wish.
+    const absl::Span<const Erasure> known = previous_->erasures()->all();
+    const auto found = std::lower_bound(
+        known.begin(), known.end(), id,
+        [](const Erasure& one, const ErasureId& wanted) { return one.id < wanted; });
+    if (found != known.end() && *found == erasure) return;
+  }
   delta_->erasures[id] = std::move(erasure);
 }
 void SnapshotBuilder::RemoveErasure(ErasureId id) { delta_->erasures[id] = absl::nullopt; }

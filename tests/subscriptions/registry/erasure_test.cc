@@ -1,7 +1,10 @@
 #include "subscriptions/registry/erasure.h"
 
+#include <memory>
 #include <string>
+#include <utility>
 
+#include "subscriptions/registry/snapshot.h"
 #include "tests/subscriptions/registry/registry_fixture.h"
 
 namespace postrider::subscriptions {
@@ -63,6 +66,25 @@ TEST(ErasuresTest, AnyOfManyAboutOneTenantCounts) {
   const Erasures wishes({Wish(1, kOne, "t", absl::nullopt), late});
   EXPECT_FALSE(wishes.Cover(kOne, "t", "e", WallTimeFromMillis(3'000)));
   EXPECT_TRUE(wishes.Cover(kTwo, "t", "e", WallTimeFromMillis(3'000)));
+}
+
+// Its row changes as it goes on; matchers and workers shall not begin anew each time.
+TEST(ErasuresTest, AWishThatIsKnownChangesNoSnapshot) {
+  const auto build = [](std::shared_ptr<const Snapshot> previous, const Erasure& wish) {
+    SnapshotBuilder builder(std::move(previous));
+    builder.PutErasure(wish);
+    return builder.Build(PgSnapshot(), WallTimeFromMillis(1), "origin");
+  };
+  const Erasure wish = Wish(1, kOne, absl::nullopt, absl::nullopt);
+  const auto first = build(nullptr, wish);
+  const auto second = build(first, wish);
+  EXPECT_EQ(second->contents_version(), first->contents_version());
+  Erasure other = wish;
+  other.tenant = "t";
+  const auto third = build(second, other);
+  EXPECT_GT(third->contents_version(), first->contents_version());
+  ASSERT_EQ(third->erasures()->all().size(), 1u);
+  EXPECT_EQ(third->erasures()->all()[0], other);
 }
 
 class ErasureRepositoryTest : public RegistryFixture {
