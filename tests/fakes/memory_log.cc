@@ -358,6 +358,11 @@ void MemoryLog::HoldAppends(bool hold) {
   for (Producer* producer : impl_->producers) producer->Wake();
 }
 
+size_t MemoryLog::UnansweredAppends() const {
+  absl::MutexLock lock(&impl_->mutex);
+  return impl_->unanswered;
+}
+
 void MemoryLog::Expire(const std::string& group, uint64_t member) {
   absl::MutexLock lock(&impl_->mutex);
   impl_->groups.RemoveMember(group, member);

@@ -111,6 +111,8 @@ class MemoryLog final : public Log {
   void SetCommitFault(CommitFault fault);
   // Appended records are written, but acknowledged only after HoldAppends(false).
   void HoldAppends(bool hold);
+  // Appends whose callback has not run to its end.
+  size_t UnansweredAppends() const;
   // The coordinator drops this member at once; it learns of it in its next Poll().
   void Expire(const std::string& group, uint64_t member);
   // Nothing passes between this member and the log, until false. Its session may expire meanwhile.

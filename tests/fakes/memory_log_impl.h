@@ -89,6 +89,7 @@ struct MemoryLog::Impl {
   std::set<Reader*> readers ABSL_GUARDED_BY(mutex);
   bool reachable ABSL_GUARDED_BY(mutex) = true;
   bool hold_appends ABSL_GUARDED_BY(mutex) = false;
+  size_t unanswered ABSL_GUARDED_BY(mutex) = 0;
   CommitFault commit_fault ABSL_GUARDED_BY(mutex) = CommitFault::kNone;
   CommitObserver commit_observer ABSL_GUARDED_BY(mutex);
 };

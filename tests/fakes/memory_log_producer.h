@@ -31,6 +31,7 @@ class MemoryLog::Producer final : public LogProducer {
     {
       absl::MutexLock lock(&log_.mutex);
       log_.producers.erase(this);
+      log_.unanswered -= queue_.size();
     }
     while (!queue_.empty()) {
       Pending pending = std::move(queue_.front());
@@ -50,6 +51,7 @@ class MemoryLog::Producer final : public LogProducer {
     queue_.push_back(
         {std::move(record), std::move(done), bytes, false, absl::StatusOr<int64_t>(0)});
     absl::MutexLock lock(&log_.mutex);
+    ++log_.unanswered;
     WriteAll();
     wake_.Wake();
     return true;
@@ -67,11 +69,15 @@ class MemoryLog::Producer final : public LogProducer {
       while (answered < queue_.size() && queue_[answered].written) ++answered;
     }
     // What a callback appends waits for the next call.
-    for (; answered > 0; --answered) {
+    for (size_t left = answered; left > 0; --left) {
       Pending pending = std::move(queue_.front());
       queue_.pop_front();
       queue_bytes_ -= pending.bytes;
       std::move(pending.done)(std::move(pending.result));
+    }
+    {
+      absl::MutexLock lock(&log_.mutex);
+      log_.unanswered -= answered;
     }
     const bool half_empty = static_cast<int64_t>(queue_.size()) <= options_.queue_records_max / 2 &&
                             queue_bytes_ <= options_.queue_bytes_max / 2;
