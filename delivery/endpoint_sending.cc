@@ -221,8 +221,7 @@ EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch&
   size_t count = 0;
   for (size_t i = 0; i < batch.messages.size(); ++i) {
     const subscriptions::DispatchRecord& record = batch.messages[i].content->record;
-    if (snapshot.erasures()->Cover(record.customer, record.tenant, record.event_id,
-                                   record.dispatch_time)) {
+    if (IsToBeForgotten(record)) {
       refused[i] = dlq::RefusalReason::kErased;
       ++count;
     } else if (endpoint == nullptr) {

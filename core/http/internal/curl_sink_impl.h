@@ -180,6 +180,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   absl::optional<IpAddress> ProxyTarget(Transfer& transfer) const;
   void SweepRoutes();
   void FreeSlot(std::unique_ptr<Slot> slot);
+  void ArmTrim();
   // Gives back the memory of slots that a burst has left.
   void TrimSlots();
 

@@ -96,6 +96,10 @@ std::unique_ptr<CurlSink::Slot> CurlSink::TakeSlot() {
 
 void CurlSink::FreeSlot(std::unique_ptr<Slot> slot) {
   free_slots_.push_back(std::move(slot));
+  ArmTrim();
+}
+
+void CurlSink::ArmTrim() {
   if (free_slots_.size() <= kSlotsKept || trim_timer_ != 0) return;
   unused_slots_ = free_slots_.size();
   trim_timer_ = loop_.CallAfter(kTrimEvery, [this] { TrimSlots(); });
@@ -106,9 +110,7 @@ void CurlSink::TrimSlots() {
   const size_t above = free_slots_.size() - std::min(free_slots_.size(), kSlotsKept);
   const size_t gone = std::min({unused_slots_, above, kTrimMost});
   free_slots_.erase(free_slots_.begin(), free_slots_.begin() + static_cast<ptrdiff_t>(gone));
-  if (free_slots_.size() <= kSlotsKept) return;
-  unused_slots_ = free_slots_.size();
-  trim_timer_ = loop_.CallAfter(kTrimEvery, [this] { TrimSlots(); });
+  ArmTrim();
 }
 
 void CurlSink::SetProxy(CURL* easy) {
