@@ -57,7 +57,7 @@ class Backlog:
 
     def cpu(self):
         self.worker.sample()
-        return self.worker.cpu
+        return self.worker.cpu["worker"]
 
     def watch(self, seconds=None, until=None, limit=WAIT_SECONDS):
         """Lets it run. Returns how long, and the worker's CPU seconds."""
