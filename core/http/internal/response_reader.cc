@@ -32,39 +32,49 @@ void ResponseReader::Start(const ResponseLimits& limits) {
   limits_ = limits;
 }
 
-bool ResponseReader::OnHeaderLine(absl::string_view line) {
-  header_bytes_ += line.size();
-  ++header_lines_;
-  if (header_bytes_ > limits_.header_bytes_max || header_lines_ > limits_.header_lines_max) {
+bool ResponseReader::CountBytes(size_t bytes) {
+  if (bytes > header_bytes_left()) {
     too_large_ = true;
     return false;
   }
+  header_bytes_ += bytes;
+  return true;
+}
+
+bool ResponseReader::CountLine(size_t bytes) {
+  ++header_lines_;
+  if (!CountBytes(bytes) || header_lines_ > limits_.header_lines_max) too_large_ = true;
+  return !too_large_;
+}
+
+bool ResponseReader::OnHeaderLine(absl::string_view line) {
+  if (!CountLine(line.size())) return false;
   if (head_done_) return true;  // a trailer
-  const absl::string_view text = absl::StripTrailingAsciiWhitespace(line);
+  const bool is_empty = line.empty() || line.front() == '\r' || line.front() == '\n';
   if (!in_head_) {
-    status_ = StatusOf(text);
+    OnStatus(StatusOf(absl::StripTrailingAsciiWhitespace(line)));
     in_head_ = true;
-  } else if (!text.empty()) {
-    OnField(text);
-  } else {
+  } else if (is_empty) {
     in_head_ = false;
-    if (IsInterim(status_)) {
-      status_ = 0;
-      retry_after_.clear();
-      date_.reset();
-      kept_.clear();
-    } else {
-      head_done_ = status_ != 0;
-    }
+    OnHeadEnd();
+  } else if (const size_t colon = line.find(':'); colon != absl::string_view::npos) {
+    OnField(line.substr(0, colon), absl::StripAsciiWhitespace(line.substr(colon + 1)));
   }
   return true;
 }
 
-void ResponseReader::OnField(absl::string_view line) {
-  const size_t colon = line.find(':');
-  if (colon == absl::string_view::npos) return;
-  const absl::string_view name = line.substr(0, colon);
-  const absl::string_view value = absl::StripAsciiWhitespace(line.substr(colon + 1));
+void ResponseReader::OnHeadEnd() {
+  if (!IsInterim(status_)) {
+    head_done_ = status_ != 0;
+    return;
+  }
+  status_ = 0;
+  retry_after_.clear();
+  date_.reset();
+  kept_.clear();
+}
+
+void ResponseReader::OnField(absl::string_view name, absl::string_view value) {
   if (value.size() > kFieldBytesMax) return;
   if (absl::EqualsIgnoreCase(name, "retry-after") && retry_after_.size() < kFieldsKept) {
     retry_after_.emplace_back(value);

@@ -17,8 +17,8 @@ struct ResponseLimits {
   absl::string_view kept_prefix = {};  // lower case; must outlive the response; empty: none
 };
 
-// Takes a response in as libcurl hands it over, and bounds it. Header lines of interim answers and
-// trailers count to the same limits as those of the answer.
+// Takes a response in, by its parts or by lines as libcurl hands them over, and bounds it. Header
+// lines of interim answers and trailers count to the same limits as those of the answer.
 class ResponseReader {
  public:
   void Start(const ResponseLimits& limits);
@@ -27,6 +27,16 @@ class ResponseReader {
   bool OnHeaderLine(absl::string_view line);
   // False: stop reading, more came than is wanted.
   bool OnBody(absl::string_view bytes);
+
+  // What OnHeaderLine() does, for who has taken the line to pieces. False: stop reading.
+  bool CountLine(size_t bytes);
+  // Of a head, but no line of it.
+  bool CountBytes(size_t bytes);
+  void OnStatus(int status) { status_ = status; }
+  // Without white space around either.
+  void OnField(absl::string_view name, absl::string_view value);
+  void OnHeadEnd();
+  size_t header_bytes_left() const { return limits_.header_bytes_max - header_bytes_; }
 
   // The final head was complete: `status` is decided.
   bool head_done() const { return head_done_; }
@@ -40,8 +50,6 @@ class ResponseReader {
   std::string TakeBody() { return std::move(body_); }
 
  private:
-  void OnField(absl::string_view line);
-
   ResponseLimits limits_;
   size_t header_bytes_ = 0;
   int header_lines_ = 0;

@@ -35,6 +35,19 @@ TEST(ResponseReaderTest, InterimAnswersDecideNothing) {
   EXPECT_TRUE(reader.TakeRetryAfter().empty());
 }
 
+// A line of blanks continues the field before it (RFC 9112, 5.2).
+TEST(ResponseReaderTest, ALineOfBlanksEndsNoHead) {
+  ResponseReader reader;
+  reader.Start({1'000, 10, 100});
+  for (const char* line : {"HTTP/1.1 503 Busy\r\n", " \t\r\n", "Retry-After: 7\r\n"}) {
+    EXPECT_TRUE(reader.OnHeaderLine(line));
+  }
+  EXPECT_FALSE(reader.head_done());
+  EXPECT_TRUE(reader.OnHeaderLine("\r\n"));
+  EXPECT_TRUE(reader.head_done());
+  EXPECT_EQ(reader.TakeRetryAfter(), (std::vector<std::string>{"7"}));
+}
+
 TEST(ResponseReaderTest, CountsLinesAndBytesOfAllHeads) {
   ResponseReader lines;
   lines.Start({1'000, 3, 100});
