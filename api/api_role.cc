@@ -120,7 +120,9 @@ void ApiRole::Impl::Admit(const Route& route, Request request, Respond respond) 
   if (route.scope == RequiredScope::kNone) {
     return route.handler(std::move(request), std::move(respond));
   }
-  if (on_loop->limiter.Blocked(request.remote_address, loop->clock().Now())) {
+  // Of a body of lines the first part was let in: others' guesses do not end it.
+  const bool begun = request.lines != nullptr && request.lines->first_line > 1;
+  if (!begun && on_loop->limiter.Blocked(request.remote_address, loop->clock().Now())) {
     return std::move(respond)(ProblemRetry(
         429, "Too many requests with a bad key from this address.", std::chrono::seconds(1)));
   }

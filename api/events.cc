@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "api/internal/call.h"
+#include "api/internal/event_appends.h"
 #include "api/internal/resources.h"
 #include "api/publisher.h"
 #include "core/base/id.h"
@@ -19,6 +20,7 @@
 #include "core/json/time_text.h"
 #include "core/json/writer.h"
 #include "core/stream/key_groups.h"
+#include "core/stream/log.h"
 #include "subscriptions/registry/customer.h"
 #include "subscriptions/registry/event_type.h"
 #include "subscriptions/registry/own_events.h"
@@ -33,6 +35,8 @@ constexpr size_t kEventsMost = 1'000;
 constexpr size_t kLineErrorsMax = 1'000;
 constexpr size_t kErrorsOfALineMax = 10;  // when half of those are told, one
 constexpr size_t kPointerBytesMax = 200;
+constexpr absl::string_view kNeverTaken =
+    "the log can never take this event; it is most likely larger than its topic allows";
 
 // One event of the request, as it will be appended.
 struct NewEvent {
@@ -47,7 +51,6 @@ struct NewEvent {
   std::string data;  // as it came, byte for byte
   std::string topic;
   int32_t partition = 0;
-  int64_t offset = -1;
 };
 
 absl::optional<std::string> StringValue(absl::string_view raw) {
@@ -144,18 +147,25 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
   void FindTypes();
   void FindTopics();
   void AppendAll();
-  void OneDone(absl::Status status);
+  AppendRecord RecordOf(const NewEvent& event) const;
+  // Each event is stored, refused by the log, or cannot be stored now.
+  void Appended();
+  // Of lines: takes those at the beginning whose fate is known off `events`, and tells it.
+  void SettleLines();
   void Answer(Response response) {
     if (answered) return;
     answered = true;
     call->api.loop.CancelTimer(deadline);
+    if (appends != nullptr) appends->Stop();
     call->Answer(std::move(response));
   }
   void Fail(const FieldFaults& faults) { Answer(ProblemFromFaults(faults)); }
   // The log or the database does not answer.
   void FailForNow(Response response) {
     if (lines() == nullptr) return Answer(std::move(response));
-    Response told = LinesProblem(503, kNotSettled, lines()->first_line - 1);
+    SettleLines();
+    const int64_t settled = settled_before > 0 ? settled_before - 1 : lines()->first_line - 1;
+    Response told = LinesProblem(503, kNotSettled, settled);
     told.headers = std::move(response.headers);
     Answer(std::move(told));
   }
@@ -173,10 +183,8 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
   // Null: the body is not one of lines.
   LineStream* lines() const { return call->request.lines.get(); }
   Response LinesProblem(int status, absl::string_view detail, int64_t settled) const {
-    JsonValue members = JsonValue::MakeObject({{"accepted", lines()->accepted},
-                                               {"refused", lines()->refused},
-                                               {"lines_settled", settled}});
-    if (lines()->refused > 0) members.Set("errors", lines()->errors);
+    JsonValue members = JsonValue::MakeObject();
+    TellLines(*lines(), settled, &members);
     return ProblemWith(status, detail, members);
   }
   void RefuseLine(const NewEvent& event);
@@ -187,6 +195,8 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
   absl::flat_hash_map<std::string, int32_t> partitions;  // by topic
   size_t waiting = 0;
   absl::Status failure;
+  std::shared_ptr<EventAppends> appends;
+  int64_t settled_before = 0;  // of lines: the first whose fate is open; 0: it is not known
   bool answered = false;
   TimerId deadline = 0;
 };
@@ -370,45 +380,76 @@ void Publishing::FindTopics() {
   }
 }
 
-void Publishing::AppendAll() {
-  waiting = events.size();
-  for (size_t i = 0; i < events.size(); ++i) {
-    NewEvent& event = events[i];
-    event.partition = KeyGroupOf(event.tenant, 0, partitions[event.topic]);
-    AppendRecord record;
-    record.topic = event.topic;
-    record.partition = event.partition;
-    record.key = event.tenant;
-    record.value = std::move(event.data);
-    record.headers.emplace_back("tenant", event.tenant);
-    if (event.department) record.headers.emplace_back("department", *event.department);
-    record.headers.emplace_back("id", event.id);
-    record.headers.emplace_back("time", event.time);
-    const absl::Status taken = call->api.publisher.Append(
-        std::move(record), [self = shared_from_this(), i](absl::StatusOr<int64_t> offset) {
-          if (offset.ok()) self->events[i].offset = *offset;
-          self->OneDone(offset.status());
-        });
-    if (!taken.ok()) OneDone(taken);
-  }
+AppendRecord Publishing::RecordOf(const NewEvent& event) const {
+  AppendRecord record;
+  record.topic = event.topic;
+  record.partition = event.partition;
+  record.key = event.tenant;
+  record.value = event.data;
+  record.headers.emplace_back("tenant", event.tenant);
+  if (event.department) record.headers.emplace_back("department", *event.department);
+  record.headers.emplace_back("id", event.id);
+  record.headers.emplace_back("time", event.time);
+  return record;
 }
 
-void Publishing::OneDone(absl::Status status) {
-  if (failure.ok()) failure = std::move(status);
-  if (--waiting != 0 || answered) return;
-  if (!failure.ok()) return FailForNow(NotAcknowledged());
+void Publishing::AppendAll() {
+  for (NewEvent& event : events) {
+    event.partition = KeyGroupOf(event.tenant, 0, partitions[event.topic]);
+  }
+  appends = std::make_shared<EventAppends>(
+      events.size(), [this](size_t i) { return RecordOf(events[i]); },
+      [&publisher = call->api.publisher](AppendRecord record, LogProducer::AppendDone done) {
+        return publisher.Append(std::move(record), std::move(done));
+      });
+  appends->Start([self = shared_from_this()] { self->Appended(); });
+}
+
+void Publishing::Appended() {
+  if (answered) return;
+  if (!appends->failure().ok()) return FailForNow(NotAcknowledged());
   if (lines() != nullptr) {
-    lines()->accepted += static_cast<int64_t>(events.size());
+    SettleLines();
     return Answer(JsonResponse(kLinesGoOn, JsonValue::MakeObject()));
   }
   JsonValue rows = JsonValue::MakeArray();
-  for (const NewEvent& event : events) {
+  JsonValue errors = JsonValue::MakeArray();
+  for (size_t i = 0; i < events.size(); ++i) {
+    const NewEvent& event = events[i];
+    if (appends->entries()[i].fate == EventAppends::Fate::kRefused) {
+      errors.Append(JsonValue::MakeObject({{"pointer", event.pointer}, {"detail", kNeverTaken}}));
+      continue;
+    }
     rows.Append(JsonValue::MakeObject({{"id", event.id},
                                        {"topic", event.topic},
                                        {"partition", event.partition},
-                                       {"offset", event.offset}}));
+                                       {"offset", appends->entries()[i].offset}}));
+  }
+  if (!errors.array()->empty()) {
+    return Answer(ProblemWith(422,
+                              "The log cannot take the events that `errors` names; all others are "
+                              "stored.",
+                              JsonValue::MakeObject({{"errors", std::move(errors)}})));
   }
   Answer(JsonResponse(202, JsonValue::MakeObject({{"data", std::move(rows)}})));
+}
+
+void Publishing::SettleLines() {
+  if (appends == nullptr) return;
+  for (size_t i = 0; i < events.size(); ++i) {
+    switch (appends->entries()[i].fate) {
+      case EventAppends::Fate::kOpen:
+        settled_before = events[i].line;
+        return;
+      case EventAppends::Fate::kStored:
+        ++lines()->accepted;
+        break;
+      case EventAppends::Fate::kRefused:
+        events[i].faults.push_back({"", std::string(kNeverTaken)});
+        RefuseLine(events[i]);
+        break;
+    }
+  }
 }
 
 void Publish(CallPtr call) { std::make_shared<Publishing>(std::move(call))->Start(); }

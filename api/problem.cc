@@ -92,6 +92,20 @@ Response ProblemWith(int status, absl::string_view detail, const JsonValue& memb
   return Make(status, detail, members);
 }
 
+void TellLines(const LineStream& lines, int64_t settled, JsonValue* members) {
+  members->Set("accepted", lines.accepted);
+  members->Set("refused", lines.refused);
+  members->Set("lines_settled", settled);
+  if (lines.refused > 0) members->Set("errors", lines.errors);
+}
+
+void TellLinesIn(const LineStream& lines, int64_t settled, Response* response) {
+  absl::StatusOr<JsonValue> told = JsonValue::Parse(response->body);
+  if (!told.ok() || !told->is_object() || told->Find("lines_settled") != nullptr) return;
+  TellLines(lines, settled, &*told);
+  response->body = told->Serialize();
+}
+
 Response ProblemNotFound() { return Problem(404, "There is nothing here for this key."); }
 
 Response ProblemFromFaults(const subscriptions::FieldFaults& faults) {

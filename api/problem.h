@@ -1,6 +1,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,13 @@ Response ProblemRetry(int status, absl::string_view detail, std::chrono::seconds
 
 // With further members of the document (RFC 9457, 3.2).
 Response ProblemWith(int status, absl::string_view detail, const JsonValue& members);
+
+// Of an answer to a body of lines: puts into `members` how far it has come. Lines up to `settled`
+// are stored, or refused in `errors`.
+void TellLines(const LineStream& lines, int64_t settled, JsonValue* members);
+// The same for an answer that nobody who knows of lines has made, such as a refused key's; one that
+// tells it already, or is no document, is left as it is.
+void TellLinesIn(const LineStream& lines, int64_t settled, Response* response);
 
 // Foreign ids, deleted ones and ones that never were: the same answer, to the byte.
 Response ProblemNotFound();

@@ -30,8 +30,8 @@ struct Principal {
   std::vector<std::string> tenants;      // or "*"; of scope publisher
 };
 
-// A body of lines (application/x-ndjson) that is handled in parts while it comes in: the same for
-// all parts of one body, each of which is a Request of its own.
+// A body of lines (application/x-ndjson) that is handled in parts while it comes in, each of which
+// is a Request of its own: how far it has come.
 struct LineStream {
   enum class End {
     kNotYet,  // more may follow: an answer with the status kLinesGoOn has the next part read
@@ -45,7 +45,7 @@ struct LineStream {
     std::string detail;
   } cut;
 
-  // The handler's, from part to part.
+  // The handler's: what it leaves here with kLinesGoOn, the next part's begins with.
   int64_t accepted = 0;
   int64_t refused = 0;
   JsonValue errors = JsonValue::MakeArray();

@@ -479,8 +479,9 @@ asio::awaitable<After> Server::Impl::ServeLines(Connection& connection, beast::f
   const unsigned version = parser.get().version() == 10 ? 10 : 11;
   LinesParser body(std::move(parser));
   body.body_limit(kLinesBytesMax);
-  head.lines = std::make_shared<LineStream>();
-  LineStream& lines = *head.lines;
+  // As the parts that were handled have left it. Each part has one of its own: who is too late with
+  // its answer may still be at work on it.
+  LineStream lines;
   LineParts parts;
   std::string piece(kLinePieceBytes, '\0');
   const auto cut = [&lines](int status, std::string detail) {
@@ -523,13 +524,17 @@ asio::awaitable<After> Server::Impl::ServeLines(Connection& connection, beast::f
     }
     stream.expires_never();
     Request request = head;
+    const auto mine = std::make_shared<LineStream>(lines);
+    request.lines = mine;
     if (part && lines.end == LineStream::End::kNotYet) request.body = *std::move(part);
     const bool last = lines.end == LineStream::End::kWhole;
-    const Response response = co_await Handle(route, std::move(request));
-    if (last) co_return co_await Answer(connection, response, false, version, after);
+    Response response = co_await Handle(route, std::move(request));
     if (response.status != kLinesGoOn) {
-      co_return co_await Answer(connection, response, false, version, After::kCloseSlowly);
+      if (response.status >= 400) TellLinesIn(lines, lines.first_line - 1, &response);
+      co_return co_await Answer(connection, response, false, version,
+                                last ? after : After::kCloseSlowly);
     }
+    lines = std::move(*mine);
     lines.first_line = parts.next_line();
     part = parts.Next();
     deadline = std::chrono::steady_clock::now() + options.body_timeout;

@@ -1,5 +1,6 @@
 #include "api/server.h"
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -10,8 +11,10 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "api/probes.h"
+#include "api/problem.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
+#include "core/json/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/http_client.h"
@@ -156,6 +159,41 @@ TEST_F(ServerTest, HandlesABodyOfLinesWhileItComesIn) {
                    "content-length: ",
                    kLinesBytesMax + 1, "\r\n\r\n"));
   EXPECT_EQ(reply.status, 413);
+}
+
+TEST_F(ServerTest, TellsHowFarABodyOfLinesHasComeWhoeverEndsIt) {
+  ServerOptions options;
+  options.handler_timeout = 100ms;
+  std::atomic<int64_t> ended_at = 0;
+  Start(options, [this, &ended_at](const Route& route, Request request, Respond respond) {
+    LineStream& lines = *request.lines;
+    if (lines.first_line <= 2'000) {
+      lines.accepted = lines.first_line;
+      return route.handler(std::move(request), std::move(respond));
+    }
+    ended_at = lines.first_line;
+    // As a key that was revoked meanwhile; or it takes too long, and goes on.
+    if (request.Header("x-hold") == nullptr) {
+      return std::move(respond)(Problem(401, "This key is not valid."));
+    }
+    lines.accepted = 9'999;
+    held_.push_back(std::move(respond));
+  });
+  const std::string many(5'000, '\n');
+  for (const int status : {401, 503}) {
+    HttpClient client(server_->port());
+    HttpClient::Headers headers = {{"content-type", "application/x-ndjson"}};
+    if (status == 503) headers.emplace_back("x-hold", "1");
+    const HttpReply reply = client.Send("POST", "/lines", headers, many);
+    EXPECT_EQ(reply.status, status);
+    ASSERT_OK_AND_ASSIGN(const JsonValue told, JsonValue::Parse(reply.body));
+    EXPECT_EQ(*told.Find("status")->integer(), status);
+    EXPECT_EQ(*told.Find("lines_settled")->integer(), ended_at - 1);
+    EXPECT_GE(ended_at, 2'001);
+    EXPECT_GE(*told.Find("accepted")->integer(), 1) << "what the parts that ended have left";
+    EXPECT_LE(*told.Find("accepted")->integer(), 2'000);
+    EXPECT_EQ(*told.Find("refused")->integer(), 0);
+  }
 }
 
 TEST_F(ServerTest, WaitsForEachLineNoLongerThanForABody) {

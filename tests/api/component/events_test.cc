@@ -249,6 +249,40 @@ TEST_F(EventsTest, TellsHowFarItHasComeInLinesWhenTheLogStops) {
   EXPECT_EQ(*(*told.Find("errors")->array())[0].Find("line")->integer(), 2);
 }
 
+TEST_F(EventsTest, NamesWhatTheLogCanNeverTakeAndStoresTheRest) {
+  PublishOptions publish;
+  publish.event_bytes_max = 2 << 20;  // more than the log takes
+  ASSERT_OK_AND_ASSIGN(const auto role,
+                       suite()->StartRole(suite()->database->options().api_url, publish));
+  tests::HttpClient client(role->port());
+  const auto event = [](absl::string_view data) {
+    return absl::StrCat(R"({"type":"order.created","tenant":"t1","data":)", data, "}");
+  };
+  const std::string large = event(absl::StrCat("\"", std::string(1'000'010, 'x'), "\""));
+  const size_t before = Stored();
+  const JsonReply array = CallOn(client, "POST", "/v1/events", publisher_,
+                                 absl::StrCat("[", event("1"), ",", large, ",", event("2"), "]"));
+  EXPECT_EQ(array.status, 422) << array.text;
+  EXPECT_EQ(array.Faults(), "/1");
+  EXPECT_THAT(array.Text("detail"), HasSubstr("all others are stored"));
+  EXPECT_EQ(Stored(), before + 2);
+  const tests::HttpReply lines =
+      client.Send("POST", "/v1/events",
+                  {{"authorization", absl::StrCat("Bearer ", publisher_)},
+                   {"content-type", "application/x-ndjson"}},
+                  absl::StrCat(event("3"), "\n", large, "\n", event("4"), "\n{\n", event("5")));
+  EXPECT_EQ(lines.status, 422) << lines.body;
+  ASSERT_OK_AND_ASSIGN(const JsonValue told, JsonValue::Parse(lines.body));
+  EXPECT_EQ(*told.Find("accepted")->integer(), 3);
+  EXPECT_EQ(*told.Find("lines_settled")->integer(), 5);
+  std::set<int64_t> refused;
+  for (const JsonValue& error : *told.Find("errors")->array()) {
+    refused.insert(*error.Find("line")->integer());
+  }
+  EXPECT_EQ(refused, (std::set<int64_t>{2, 4}));
+  EXPECT_EQ(log().Records({"events.order.created", 0}).back().value, "5");
+}
+
 TEST_F(EventsTest, ReadsNoLineOfOneWhoMayNotPublish) {
   tests::HttpClient client(suite()->role->port());
   client.Write(absl::StrCat("POST /v1/events HTTP/1.1\r\nhost: h\r\nauthorization: Bearer ",

@@ -180,6 +180,23 @@ TEST_F(PublishClientTest, SendsAgainWithTheSameIdsUntilTheLogTakesThem) {
   EXPECT_EQ(std::set<std::string>(ids.begin(), ids.end()).size(), 4u);
 }
 
+TEST_F(PublishClientTest, TellsOfALineThatTheLogNeverTakesAndGoesOn) {
+  PublishOptions publish;
+  publish.event_bytes_max = 2 << 20;  // more than the log takes
+  ASSERT_OK_AND_ASSIGN(const auto role,
+                       suite()->StartRole(suite()->database->options().api_url, publish));
+  SetPort(role->port());
+  const PublishLinesReport report = Publish(absl::StrCat(
+      Event("\"data\":1"), Event(absl::StrCat("\"data\":\"", std::string(1'000'010, 'x'), "\"")),
+      Event("\"data\":3")));
+  EXPECT_OK(report.failure);
+  EXPECT_EQ(report.accepted, 2);
+  EXPECT_EQ(report.refused, 1);
+  EXPECT_EQ(report.lines_settled, 3);
+  EXPECT_THAT(refused_, ElementsAre(HasSubstr("2 the log can never take this event")));
+  EXPECT_THAT(Stored(), ElementsAre("1", "3"));
+}
+
 TEST_F(PublishClientTest, GivesUpOnAServiceThatIsAwayAndTellsHowFarItCame) {
   SetPort(1);
   options_.give_up_after = milliseconds(100);
