@@ -35,6 +35,14 @@ void GetStatus(CallPtr call) {
   });
 }
 
+// Without an answer it is told in whole seconds: how long a connection took to fail would tell what
+// is at an address that does not answer us (RULES 4). Of refused addresses it is 0 in the report.
+uint32_t ShownDurationMs(const AttemptReport& attempt) {
+  constexpr uint32_t kSecond = 1'000;
+  if (attempt.status != 0) return attempt.duration_ms;
+  return (attempt.duration_ms + kSecond - 1) / kSecond * kSecond;
+}
+
 JsonValue ToJson(const AttemptReport& attempt) {
   return JsonValue::MakeObject(
       {{"id", attempt.id.ToString()},
@@ -42,7 +50,7 @@ JsonValue ToJson(const AttemptReport& attempt) {
        {"messages", attempt.messages},
        {"attempt", attempt.attempt},
        {"started_at", FormatRfc3339(attempt.started_at)},
-       {"duration_ms", attempt.duration_ms},
+       {"duration_ms", ShownDurationMs(attempt)},
        {"outcome", attempt.outcome},
        {"status", attempt.status == 0 ? JsonValue() : JsonValue(attempt.status)},
        {"response", attempt.response.empty() ? JsonValue() : JsonValue(attempt.response)}});

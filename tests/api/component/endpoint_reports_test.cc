@@ -1,5 +1,7 @@
 // The status and the attempts of endpoints over HTTP.
 #include <string>
+#include <tuple>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/crypto/random.h"
@@ -109,6 +111,32 @@ TEST_F(EndpointReportsTest, APartThatHasNotSeenAChangeDoesNotSpeakForTheOthers) 
   EXPECT_TRUE(status["reason"].is_null());
   EXPECT_EQ(status["backlog"].Find("messages")->integer(), 6);
   EXPECT_EQ(status["window"].integer(), 5);
+}
+
+TEST_F(EndpointReportsTest, RoundsHowLongItTookToReachNobody) {
+  // A port that is closed and one that is filtered, near enough, must look the same.
+  for (const auto& [outcome, status, took, shown] :
+       std::vector<std::tuple<std::string, int, int, int>>{{"connect", 0, 1, 1'000},
+                                                           {"connect", 0, 999, 1'000},
+                                                           {"timeout", 0, 3'001, 4'000},
+                                                           {"address_not_allowed", 0, 0, 0},
+                                                           {"other_status", 500, 17, 17}}) {
+    const auto attempt = NewId<dlq::AttemptId>(suite()->clock);
+    ASSERT_OK(indexer_->Script(absl::StrCat(
+        "SELECT postrider.keep_attempt_days(14); INSERT INTO postrider.attempts (endpoint_id, "
+        "customer_id, day, id, message_id, messages, attempt, started_at, duration_ms, outcome, "
+        "status, response, tenants) VALUES (",
+        Ids(), ", postrider.letter_day('", attempt.ToUuid(), "'), '", attempt.ToUuid(),
+        "', 'msg_1', 1, 1, now(), ", took, ", '", outcome, "', ", status, ", '', '{}')")));
+    const JsonReply list = Call("GET", path_ + "/attempts", customer_.key);
+    bool found = false;
+    for (const JsonValue& row : *list["data"].array()) {
+      if (*row.Find("id")->string() != attempt.ToString()) continue;
+      found = true;
+      EXPECT_EQ(row.Find("duration_ms")->integer(), shown) << outcome << " " << took;
+    }
+    EXPECT_TRUE(found) << outcome;
+  }
 }
 
 TEST_F(EndpointReportsTest, ListsAttemptsInPages) {
