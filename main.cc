@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -44,6 +45,7 @@
 #include "core/embedded_log/embedded_log.h"
 #include "core/http/address_guard.h"
 #include "core/http/egress_proxy.h"
+#include "core/http/own_addresses.h"
 #include "core/http/resolver.h"
 #include "core/kafka/kafka_log.h"
 #include "core/postgres/url.h"
@@ -86,6 +88,10 @@ constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr seconds kMemoryInterval{2};
 constexpr seconds kKeyFileInterval{1};
+// Names of our own servers are looked up again, and how long a start waits for their addresses.
+constexpr seconds kOwnNamesInterval{30};
+constexpr seconds kOwnNamesWait{5};
+constexpr seconds kBrokersWait{2};
 // Before a worker leaves topics that are rescaled its requests end; they do within their timeout.
 constexpr seconds kInFlightWait{20};
 constexpr milliseconds kInFlightLook{100};
@@ -278,13 +284,8 @@ absl::StatusOr<KeyRing> LoadKeys(const ProgramOptions& options) {
   return absl::InvalidArgumentError(absl::StrCat("option ", keys.status().message()));
 }
 
-absl::StatusOr<std::unique_ptr<Log>> OpenLog(const ProgramOptions& options, const Clock& clock,
-                                             Metrics& metrics) {
-  if (!options.log.embedded()) {
-    ASSIGN_OR_RETURN(std::unique_ptr<KafkaLog> kafka,
-                     KafkaLog::Open(options.kafka, clock, metrics));
-    return std::unique_ptr<Log>(std::move(kafka));
-  }
+absl::StatusOr<std::unique_ptr<Log>> OpenEmbeddedLog(const ProgramOptions& options,
+                                                     const Clock& clock, Metrics& metrics) {
   EmbeddedLogOptions embedded;
   embedded.directory = options.EmbeddedLogDirectory();
   embedded.memory_bytes = static_cast<size_t>(options.log.memory_bytes);
@@ -302,26 +303,36 @@ absl::Status NeedsKafka(const ProgramOptions& options, absl::string_view command
                    "process that serves"));
 }
 
-// Our own listeners, brokers and database are never receivers. Names among them are left to
-// network.deny: they may resolve to something else tomorrow.
-void AddOwnAddresses(absl::string_view hosts, uint16_t port_default, AddressRulesOptions* network) {
-  for (const auto& place : AddressesIn(hosts, port_default)) network->own.push_back(place);
+// Where a listener of ours is, whose option ProgramOptions::Check() has looked at. `port`: the real
+// one; 0: not in this process.
+HostAndPort ListenerAt(absl::string_view listen, uint32_t port) {
+  const size_t colon = listen.rfind(':');
+  absl::string_view host = listen.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
+    host = host.substr(1, host.size() - 2);
+  }
+  if (port == 0 && !absl::SimpleAtoi(listen.substr(colon + 1), &port)) port = 0;
+  return {std::string(host), static_cast<uint16_t>(port)};
 }
 
-absl::StatusOr<std::shared_ptr<const AddressRules>> MakeAddressRules(
-    const ProgramOptions& options) {
-  AddressRulesOptions network = options.network;
-  if (!options.log.embedded()) AddOwnAddresses(options.kafka.brokers, 9092, &network);
-  AddOwnAddresses(options.api.listen, 0, &network);
-  AddOwnAddresses(options.probes_listen, 0, &network);
-  AddOwnAddresses(options.egress_proxy.url, 80, &network);
+// The brokers, the database and the egress proxy, which are never receivers.
+std::vector<HostAndPort> ServersOf(const ProgramOptions& options) {
+  std::vector<HostAndPort> servers;
+  const auto add = [&servers](absl::string_view hosts, uint16_t port_default) {
+    for (HostAndPort& server : HostsIn(hosts, port_default)) servers.push_back(std::move(server));
+  };
+  if (!options.log.embedded()) add(options.kafka.brokers, 9092);
+  add(options.egress_proxy.url, 80);
   for (const std::string* url :
        {&options.database.api_url, &options.database.indexer_url, &options.database.reader_url}) {
     const absl::StatusOr<DatabaseUrl> parsed = DatabaseUrl::Parse(*url);
-    if (parsed.ok()) AddOwnAddresses(parsed->hosts, 5432, &network);
+    if (parsed.ok()) add(parsed->hosts, 5432);
   }
-  return AddressRules::Create(network);
+  return servers;
 }
+
+// Reads network.allow and network.deny as they stand now.
+using ReadNetwork = std::function<absl::StatusOr<AddressRulesOptions>()>;
 
 constexpr int16_t kReplication = 3;
 
@@ -369,8 +380,11 @@ struct Slot {
 //                                                  second signal: the end at once
 class Service {
  public:
-  explicit Service(ProgramOptions options)
-      : options_(std::move(options)), snapshot_options_(options_.snapshot) {}
+  Service(ProgramOptions options, ReadNetwork read_network)
+      : options_(std::move(options)),
+        read_network_(std::move(read_network)),
+        network_(options_.network),
+        snapshot_options_(options_.snapshot) {}
 
   int Run() {
     if (absl::Status status = Prepare(); !status.ok()) {
@@ -400,7 +414,7 @@ class Service {
     ASSIGN_OR_RETURN(KeyRing keys, LoadKeys(options_));
     keys_ = std::make_unique<KeyRing>(std::move(keys));
     key_file_ = std::make_unique<KeyFileWatch>(options_.key_file, *keys_);
-    ASSIGN_OR_RETURN(rules_, MakeAddressRules(options_));
+    ASSIGN_OR_RETURN(rules_, AddressRules::Create(network_));
     ASSIGN_OR_RETURN(proxy_, options_.egress_proxy.Load());
     RETURN_IF_ERROR(RaiseFileLimit());
     RETURN_IF_ERROR(MakeDataDir());
@@ -408,7 +422,7 @@ class Service {
     if (options_.Has("worker")) RETURN_IF_ERROR(PrepareState());
     ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
     RETURN_IF_ERROR(loop_->Watch(signal_fd_, kFdReadable, [this](uint32_t) { OnSignal(); }));
-    ASSIGN_OR_RETURN(log_, OpenLog(options_, clock_, metrics_));
+    RETURN_IF_ERROR(OpenLog());
     api::ServerOptions probes;
     probes.listen = options_.probes_listen;
     probes.connections_max = 64;
@@ -428,11 +442,82 @@ class Service {
     RETURN_IF_ERROR(WaitForLog());
     if (options_.Has("indexer")) RETURN_IF_ERROR(StartIndexer());
     if (options_.Has("api")) RETURN_IF_ERROR(StartApi());
+    WaitForOwnAddresses();
     if (NeedsSnapshot()) {
       RETURN_IF_ERROR(FollowControl());
       StartLoader();
     }
     return absl::OkStatus();
+  }
+
+  // Before anything is sent. The listeners are there, so that their ports are known.
+  void WaitForOwnAddresses() {
+    std::vector<HostAndPort> servers = ServersOf(options_);
+    servers.push_back(ListenerAt(options_.probes_listen, probes_->port()));
+    servers.push_back(ListenerAt(options_.api.listen, api_ != nullptr ? api_->port() : 0));
+    own_addresses_ = std::make_unique<OwnAddresses>(
+        *loop_, std::move(servers), [this] { return Brokers(); }, OwnAddresses::SystemLookup(),
+        kOwnNamesInterval,
+        [this](OwnAddresses::Places places) {
+          own_known_ = true;
+          AddressRulesOptions network = network_;
+          network.own = std::move(places);
+          POSTRIDER_LOG(kInfo, "our own servers are never receivers",
+                        {"addresses", network.own.size()});
+          const absl::Status set = SetNetwork(std::move(network));
+          POSTRIDER_CHECK(set.ok());
+        });
+    const MonotonicTime until = clock_.Now() + kOwnNamesWait;
+    while (!own_known_ && !stopping_ && clock_.Now() < until) loop_->RunOnce(milliseconds(50));
+    if (!own_known_) POSTRIDER_LOG(kWarn, "names of our own servers are not looked up yet");
+  }
+
+  // Whoever may be reached no longer is left at once. kInvalidArgument: all stays as it was.
+  absl::Status SetNetwork(AddressRulesOptions network) {
+    ASSIGN_OR_RETURN(rules_, AddressRules::Create(network));
+    network_ = std::move(network);
+    if (api_ != nullptr) api_->SetAddressRules(rules_);
+    if (worker_.role != nullptr) worker_.role->SetAddressRules(rules_);
+    return absl::OkStatus();
+  }
+
+  void ReadNetworkAgain() {
+    absl::StatusOr<AddressRulesOptions> read = read_network_();
+    absl::Status status = read.status();
+    if (status.ok()) {
+      if (read->allow == network_.allow && read->deny == network_.deny) {
+        POSTRIDER_LOG(kInfo, "the address lists were read again: they are as they were");
+        return;
+      }
+      read->own = network_.own;
+      status = SetNetwork(*std::move(read));
+    }
+    if (!status.ok()) {
+      POSTRIDER_LOG(kError, "the address lists are left as they were", {"why", status.message()});
+      return;
+    }
+    POSTRIDER_LOG(kInfo, "the address lists have changed: all connections are made anew",
+                  {"allow", network_.allow.size()}, {"deny", network_.deny.size()});
+  }
+
+  absl::Status OpenLog() {
+    if (options_.log.embedded()) {
+      ASSIGN_OR_RETURN(log_, OpenEmbeddedLog(options_, clock_, metrics_));
+      return absl::OkStatus();
+    }
+    ASSIGN_OR_RETURN(std::unique_ptr<KafkaLog> kafka,
+                     KafkaLog::Open(options_.kafka, clock_, metrics_));
+    kafka_ = kafka.get();
+    log_ = std::move(kafka);
+    return absl::OkStatus();
+  }
+
+  // What brokers say of themselves.
+  std::vector<HostAndPort> Brokers() const {
+    std::vector<HostAndPort> brokers;
+    if (kafka_ == nullptr) return brokers;
+    for (auto& [host, port] : kafka_->Brokers(kBrokersWait)) brokers.push_back({host, port});
+    return brokers;
   }
 
   absl::Status FollowControl() {
@@ -557,6 +642,7 @@ class Service {
     sigemptyset(&signals);
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, nullptr);
     ::signal(SIGPIPE, SIG_IGN);
     ::signal(SIGXFSZ, SIG_IGN);  // a limit of the file size is an error of the write
@@ -875,6 +961,10 @@ class Service {
   void OnSignal() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+      if (info.ssi_signo == SIGHUP) {
+        ReadNetworkAgain();
+        continue;
+      }
       if (stopping_) {
         POSTRIDER_LOG(kWarn, "second signal: stopping hard");
         // What is not committed is repeated by whoever takes over.
@@ -913,6 +1003,8 @@ class Service {
   }
 
   ProgramOptions options_;
+  const ReadNetwork read_network_;
+  AddressRulesOptions network_;  // in force
   subscriptions::SnapshotLoaderOptions snapshot_options_;
   SystemClock clock_;
   Metrics metrics_;
@@ -929,7 +1021,10 @@ class Service {
   std::atomic<uint64_t> stores_opened_{0};
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Log> log_;
+  KafkaLog* kafka_ = nullptr;  // log_, when it is that
   std::unique_ptr<ControlFollower> control_;
+  std::unique_ptr<OwnAddresses> own_addresses_;
+  bool own_known_ = false;
   std::unique_ptr<Resolver> resolver_;
   std::unique_ptr<api::Server> probes_;
   std::unique_ptr<dlq::IndexerRole> indexer_;
@@ -949,10 +1044,10 @@ class Service {
   std::atomic<int> to_stop_{0};
 };
 
-int Serve(const ProgramOptions& options) {
+int Serve(const ProgramOptions& options, ReadNetwork read_network) {
   POSTRIDER_LOG(kInfo, "postrider starts", {"version", POSTRIDER_VERSION},
                 {"roles", absl::StrJoin(options.roles, ",")});
-  return Service(options).Run();
+  return Service(options, std::move(read_network)).Run();
 }
 
 int RunMigrate(ProgramOptions options) {
@@ -994,7 +1089,6 @@ int CheckConfig(ProgramOptions options) {
   Metrics metrics;
   if (absl::Status status = options.database.Complete(); !status.ok()) return Fail(status);
   if (const auto keys = LoadKeys(options); !keys.ok()) return Fail(keys.status());
-  if (const auto rules = MakeAddressRules(options); !rules.ok()) return Fail(rules.status());
   if (const auto proxy = options.egress_proxy.Load(); !proxy.ok()) return Fail(proxy.status());
   // The embedded log is not opened: it may be in use.
   if (!options.log.embedded()) {
@@ -1265,7 +1359,18 @@ int Main(int argc, char** argv) {
     }
     return status.ok() ? 0 : Fail(status);
   }
-  if (*serve) return Serve(program);
+  if (*serve) {
+    return Serve(
+        program,
+        [config_file, flags = serve->remaining()]() -> absl::StatusOr<AddressRulesOptions> {
+          Options again;
+          ProgramOptions read;
+          read.Register(again);
+          RETURN_IF_ERROR(LoadOptions(again, config_file, flags));
+          RETURN_IF_ERROR(read.Check());
+          return read.network;
+        });
+  }
   if (*migrate) return RunMigrate(program);
   if (*create) return CreateKey(program, scope, name);
   return CheckConfig(program);

@@ -245,6 +245,13 @@ absl::Status ApiRole::health() const {
   return impl_->health;
 }
 
+void ApiRole::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
+  EventLoop::Callback set = [impl = impl_.get(), rules = std::move(rules)]() mutable {
+    impl->on_loop->parts.rules = std::move(rules);
+  };
+  while (!impl_->loop->Post(std::move(set))) std::this_thread::yield();
+}
+
 void ApiRole::Stop(std::function<void()> done) {
   EventLoop::Callback stop = [impl = impl_.get(), done = std::move(done)]() mutable {
     impl->on_loop->parts.stopping = true;

@@ -63,6 +63,8 @@ class ApiRole {
   const Router& router() const;
   // OK, or why the database does not answer. As of the last second; any thread.
   absl::Status health() const;
+  // As the one of Start(), from now on. Any thread.
+  void SetAddressRules(std::shared_ptr<const AddressRules> rules);
   // Accepts no more and lets requests end, for at most ten seconds; `done` runs on the role's
   // thread. At most once.
   void Stop(std::function<void()> done);

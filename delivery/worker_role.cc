@@ -177,6 +177,7 @@ struct WorkerRole::Impl {
   absl::Mutex mutex;
   // For shards that start after it was set.
   std::shared_ptr<const subscriptions::Snapshot> snapshot ABSL_GUARDED_BY(mutex);
+  std::shared_ptr<const AddressRules> rules ABSL_GUARDED_BY(mutex);
   bool draining ABSL_GUARDED_BY(mutex) = false;
   std::unique_ptr<Job> job;
 };
@@ -230,6 +231,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   {
     absl::MutexLock lock(&impl->mutex);
     impl->snapshot = std::move(snapshot);
+    impl->rules = std::move(rules);
   }
 
   JobOptions job;
@@ -287,16 +289,18 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   const KeyRing* keys = &parts.keys;
   Metrics* metrics = &parts.metrics;
   ShardProgramFactory factory =
-      [shared, delivery, sink_options, resolver, keys, metrics, rules](
+      [shared, delivery, sink_options, resolver, keys, metrics](
           const ShardEnvironment& environment) -> absl::StatusOr<std::unique_ptr<ShardProgram>> {
-    ASSIGN_OR_RETURN(std::unique_ptr<HttpSink> sink,
-                     CreateCurlSink(environment.loop, sink_options, *resolver, rules, *metrics));
+    // Held to the end, so that no change of the three falls in between.
+    absl::MutexLock lock(&shared->mutex);
+    ASSIGN_OR_RETURN(
+        std::unique_ptr<HttpSink> sink,
+        CreateCurlSink(environment.loop, sink_options, *resolver, shared->rules, *metrics));
     uint64_t seed = 0;
     FillRandom(&seed, sizeof seed);
     auto program =
         std::make_unique<DeliveryProgram>(environment, delivery, std::move(sink), *keys,
                                           shared->delivery_metrics, seed, shared->common.get());
-    absl::MutexLock lock(&shared->mutex);
     program->SetSnapshot(shared->snapshot);
     program->SetDraining(shared->draining);
     return program;
@@ -361,6 +365,16 @@ void WorkerRole::SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snap
   }
   impl_->job->Post([snapshot](ShardProgram& program) {
     static_cast<DeliveryProgram&>(program).SetSnapshot(snapshot);
+  });
+}
+
+void WorkerRole::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    impl_->rules = rules;
+  }
+  impl_->job->Post([rules](ShardProgram& program) {
+    static_cast<DeliveryProgram&>(program).SetAddressRules(rules);
   });
 }
 

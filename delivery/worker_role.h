@@ -111,6 +111,8 @@ class WorkerRole {
   ~WorkerRole();
 
   void SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snapshot);
+  // Whom it may reach from now on; connections made before take no more requests.
+  void SetAddressRules(std::shared_ptr<const AddressRules> rules);
   // Draining: everything that pends is parked, so that all records are soon complete, and no
   // request is begun. Otherwise it delivers.
   void SetDraining(bool draining);

@@ -115,13 +115,10 @@ bool Contains(const std::vector<IpNetwork>& networks, const IpAddress& address,
 
 constexpr Bytes16 kLoopbackV6 = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1};
 
-bool IsUnspecified(const IpAddress& address) {
-  return address == IpAddress::V4(0) || address == IpAddress::V6({});
-}
-
 // 127.0.0.0/8 and ::1, and what connect() takes for them.
 bool IsLoopback(const IpAddress& address) {
-  return IsUnspecified(address) || address == IpAddress::V6(kLoopbackV6) ||
+  return address == IpAddress::V4(0) || address == IpAddress::V6({}) ||
+         address == IpAddress::V6(kLoopbackV6) ||
          (address.family() == IpAddress::Family::kV4 && address.v4() >> 24 == 127);
 }
 
@@ -160,9 +157,10 @@ absl::Status ParseList(absl::string_view name, const std::vector<std::string>& t
 void AddressRulesOptions::Register(Options& options) {
   options.AddList("network.allow", &allow,
                   "Networks (CIDR) that deliveries may reach although they are not public, on any "
-                  "port; for tests and private installations");
+                  "port; for tests and private installations. Read again at SIGHUP.");
   options.AddList("network.deny", &deny,
-                  "Networks (CIDR) that deliveries may never reach; stronger than network.allow");
+                  "Networks (CIDR) that deliveries may never reach; stronger than network.allow. Read "
+                  "again at SIGHUP.");
 }
 
 absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
@@ -189,6 +187,10 @@ bool AddressRules::IsRefusedPort(uint16_t port) {
   return std::binary_search(std::begin(kRefusedPorts), std::end(kRefusedPorts), port);
 }
 
+bool AddressRules::IsHere(const IpAddress& address) const {
+  return IsLoopback(address) || std::find(local_.begin(), local_.end(), address) != local_.end();
+}
+
 AddressRules::Verdict AddressRules::Check(const IpAddress& address, uint16_t port) const {
   const absl::optional<IpAddress> mapped = Mapped(address);
   const bool nat64 = address.family() == IpAddress::Family::kV6 && In(kNat64, address);
@@ -196,11 +198,7 @@ AddressRules::Verdict AddressRules::Check(const IpAddress& address, uint16_t por
   const IpAddress plain =
       nat64 ? IpAddress::V4(V4At(address.bytes(), 12)) : mapped.value_or(address);
   for (const auto& [own_address, own_port] : own_) {
-    if (own_port != port) continue;
-    // A connection to an unspecified address goes to the loopback one.
-    if (own_address == plain || (IsUnspecified(plain) && IsLoopback(own_address)) ||
-        (IsUnspecified(own_address) &&
-         (IsLoopback(plain) || std::find(local_.begin(), local_.end(), plain) != local_.end()))) {
+    if (own_port == port && (own_address == plain || (IsHere(own_address) && IsHere(plain)))) {
       return Verdict::kAddressRefused;
     }
   }
@@ -211,9 +209,8 @@ AddressRules::Verdict AddressRules::Check(const IpAddress& address, uint16_t por
   return IsRefusedPort(port) ? Verdict::kPortRefused : Verdict::kAllowed;
 }
 
-std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
-                                                        uint16_t port_default) {
-  std::vector<std::pair<IpAddress, uint16_t>> addresses;
+std::vector<HostAndPort> HostsIn(absl::string_view hosts, uint16_t port_default) {
+  std::vector<HostAndPort> found;
   for (absl::string_view entry : absl::StrSplit(hosts, ',')) {
     if (const size_t slashes = entry.find("://"); slashes != absl::string_view::npos) {
       entry.remove_prefix(slashes + 3);
@@ -232,12 +229,23 @@ std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
       host = entry.substr(0, colon);
       digits = entry.substr(colon + 1);
     }
-    const absl::optional<IpAddress> address = IpAddress::Parse(host);
     uint32_t port = port_default;
     if (!digits.empty() && !absl::SimpleAtoi(digits, &port)) continue;
-    if (address && port > 0 && port <= 65'535) {
-      addresses.emplace_back(*address, static_cast<uint16_t>(port));
+    // A path is the place of a socket in the file system.
+    if (host.empty() || host.find_first_of("/ ") != absl::string_view::npos || port > 65'535) {
+      continue;
     }
+    found.push_back({std::string(host), static_cast<uint16_t>(port)});
+  }
+  return found;
+}
+
+std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
+                                                        uint16_t port_default) {
+  std::vector<std::pair<IpAddress, uint16_t>> addresses;
+  for (const HostAndPort& place : HostsIn(hosts, port_default)) {
+    const absl::optional<IpAddress> address = IpAddress::Parse(place.host);
+    if (address && place.port > 0) addresses.emplace_back(*address, place.port);
   }
   return addresses;
 }

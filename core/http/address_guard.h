@@ -18,8 +18,9 @@ struct AddressRulesOptions {
   std::vector<std::string> deny;   // network.deny
   enum class Nat64 { kAllowed, kRefused };
   Nat64 nat64 = Nat64::kAllowed;
-  // Our own listeners, brokers and database: refused whatever the lists say. An unspecified address
-  // (0.0.0.0, ::) stands for every address of this machine.
+  // Our own listeners, brokers and database: refused whatever the lists say. One address of this
+  // machine (loopback, unspecified, an interface's) stands for all of them: what listens on one of
+  // them may listen on all.
   std::vector<std::pair<IpAddress, uint16_t>> own;
 
   // network.allow, network.deny
@@ -54,6 +55,9 @@ class AddressRules {
 
  private:
   AddressRules() = default;
+  // An address of this machine, or what connect() takes for one.
+  bool IsHere(const IpAddress& address) const;
+
   std::vector<IpNetwork> allow_;
   std::vector<IpNetwork> deny_;
   AddressRulesOptions::Nat64 nat64_ = AddressRulesOptions::Nat64::kAllowed;
@@ -61,9 +65,19 @@ class AddressRules {
   std::vector<IpAddress> local_;  // this machine's, as they were when the rules were made
 };
 
-// The addresses in a list `host[:port],...` such as options of brokers and databases have, `[...]`
-// around IPv6, perhaps `protocol://` before each; `port_default` where there is no port. Names are
-// left out.
+// A server as an option names it.
+struct HostAndPort {
+  std::string host;  // a name or an address
+  uint16_t port = 0;
+
+  friend bool operator==(const HostAndPort&, const HostAndPort&) = default;
+};
+
+// What is in a list `host[:port],...` such as options of brokers and databases have, `[...]` around
+// IPv6, perhaps `protocol://` before each; `port_default` where there is no port. What is no such
+// thing is left out.
+std::vector<HostAndPort> HostsIn(absl::string_view hosts, uint16_t port_default);
+// The addresses among them, but for port 0.
 std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
                                                         uint16_t port_default);
 

@@ -461,4 +461,19 @@ absl::Status KafkaLog::Ping(std::chrono::milliseconds timeout) {
       "kafka: no answer from kafka.brokers=", impl_->options.brokers, ": ", rd_kafka_err2str(err)));
 }
 
+std::vector<std::pair<std::string, uint16_t>> KafkaLog::Brokers(std::chrono::milliseconds timeout) {
+  std::vector<std::pair<std::string, uint16_t>> brokers;
+  const rd_kafka_metadata_t* raw = nullptr;
+  const rd_kafka_resp_err_t err =
+      rd_kafka_metadata(impl_->admin.get(), 0, nullptr, &raw, static_cast<int>(timeout.count()));
+  const MetadataPtr metadata(raw);
+  if (err != RD_KAFKA_RESP_ERR_NO_ERROR) return brokers;
+  for (int i = 0; i < metadata->broker_cnt; ++i) {
+    const rd_kafka_metadata_broker& broker = metadata->brokers[i];
+    if (broker.port <= 0 || broker.port > 65'535) continue;
+    brokers.emplace_back(broker.host, static_cast<uint16_t>(broker.port));
+  }
+  return brokers;
+}
+
 }  // namespace postrider

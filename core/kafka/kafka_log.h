@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -82,6 +83,10 @@ class KafkaLog final : public Log {
   absl::Status DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) override;
   absl::Status FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) override;
   absl::Status Ping(std::chrono::milliseconds timeout) override;
+
+  // Where brokers say that they are (advertised.listeners): host and port. Empty when none answers.
+  // Blocks at most `timeout`. Threads: any.
+  std::vector<std::pair<std::string, uint16_t>> Brokers(std::chrono::milliseconds timeout);
 
  private:
   struct Impl;

@@ -199,6 +199,28 @@ TEST(AddressGuardTest, ReadsTheAddressesOfAListOfHosts) {
   }
 }
 
+TEST(AddressGuardTest, AnOwnServerIsRefusedOnEveryAddressOfThisMachine) {
+  AddressRulesOptions options;
+  options.allow = {"0.0.0.0/0", "::/0"};
+  options.own = AddressesIn("127.0.0.1:19092", 0);
+  const auto rules = Rules(options);
+  for (const char* address : {"127.0.0.1", "127.0.0.2", "::1", "::ffff:127.0.0.3", "0.0.0.0"}) {
+    EXPECT_EQ(Check(*rules, address, 19'092), Verdict::kAddressRefused) << address;
+    EXPECT_EQ(Check(*rules, address, 19'093), Verdict::kAllowed) << address;
+  }
+  EXPECT_EQ(Check(*rules, "8.8.8.8", 19'092), Verdict::kAllowed);
+}
+
+TEST(AddressGuardTest, ReadsNamesInAListOfHosts) {
+  using Hosts = std::vector<HostAndPort>;
+  EXPECT_EQ(HostsIn("db.example:1, SASL_SSL://kafka,[2001:db8::1]:2", 9),
+            (Hosts{{"db.example", 1}, {"kafka", 9}, {"2001:db8::1", 2}}));
+  EXPECT_EQ(HostsIn("http://proxy:3128", 80), (Hosts{{"proxy", 3'128}}));
+  for (const char* none : {"", "/var/run/postgresql", ":80", "host:x", "host:65536"}) {
+    EXPECT_TRUE(HostsIn(none, 9).empty()) << none;
+  }
+}
+
 TEST(AddressGuardTest, NamesTheEntryThatIsNoNetwork) {
   for (const std::string entry : {"10.0.0.0/33", "10.0.0/8", "host.example", "::/129", "1.2.3.4/",
                                   "1.2.3.4/-1", "1.2.3.4/08x", ""}) {

@@ -121,6 +121,7 @@ TEST(KafkaLogTest, SaysWhichBrokersDoNotAnswer) {
   ASSERT_TRUE(log.ok()) << log.status();
   const auto began = std::chrono::steady_clock::now();
   const absl::Status status = (*log)->Ping(std::chrono::milliseconds(500));
+  EXPECT_TRUE((*log)->Brokers(std::chrono::milliseconds(100)).empty());
   EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr("127.0.0.1:1"));
@@ -337,6 +338,21 @@ TEST_F(KafkaTest, EnsuresAHundredTopics) {
   ASSERT_TRUE(made.ok()) << made;
   const absl::Status again = environment_->log().EnsureTopics(specs, std::chrono::seconds(30));
   EXPECT_TRUE(again.ok()) << again;
+}
+
+TEST_F(KafkaTest, TellsWhereBrokersSayThatTheyAre) {
+  KafkaOptions options;
+  options.brokers = Brokers();
+  options.allow_single_replica = true;
+  SystemClock clock;
+  Metrics metrics;
+  const auto log = KafkaLog::Open(options, clock, metrics);
+  ASSERT_TRUE(log.ok()) << log.status();
+  const auto brokers = (*log)->Brokers(std::chrono::seconds(10));
+  ASSERT_FALSE(brokers.empty());
+  const std::string port = options.brokers.substr(options.brokers.rfind(':') + 1);
+  EXPECT_EQ(absl::StrCat(brokers.front().second), port);
+  EXPECT_FALSE(brokers.front().first.empty());
 }
 
 TEST_F(KafkaTest, RefusesFewerThanThreeReplicasUnlessToldOtherwise) {

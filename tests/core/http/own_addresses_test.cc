@@ -1,0 +1,165 @@
+#include "core/http/own_addresses.h"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace postrider {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
+using Places = OwnAddresses::Places;
+
+IpAddress At(const char* text) { return *IpAddress::Parse(text); }
+
+// A name server of the test's own; `found` is written down.
+class OwnAddressesTest : public ::testing::Test {
+ protected:
+  // Its thread may outlive the test.
+  struct Names {
+    std::vector<IpAddress> Answer(const std::string& host) {
+      absl::MutexLock lock(&mutex);
+      ++asked[host];
+      return answers[host];
+    }
+    absl::Mutex mutex;
+    std::map<std::string, std::vector<IpAddress>> answers ABSL_GUARDED_BY(mutex);
+    std::map<std::string, int> asked ABSL_GUARDED_BY(mutex);
+  };
+
+  void SetAnswer(const std::string& host, std::vector<IpAddress> addresses) {
+    absl::MutexLock lock(&names_->mutex);
+    names_->answers[host] = std::move(addresses);
+  }
+  void Start(std::vector<HostAndPort> hosts) {
+    own_ = std::make_unique<OwnAddresses>(
+        *loop_, std::move(hosts), more_,
+        [names = names_](const std::string& host) { return names->Answer(host); }, milliseconds(1),
+        [this](Places places) { found_.push_back(std::move(places)); });
+  }
+  void AwaitFound(size_t count) {
+    while (found_.size() < count) loop_->RunOnce(milliseconds(5));
+  }
+  // Until the name was looked up so many times more from now on.
+  void AwaitAsked(const std::string& host, int more) {
+    absl::MutexLock lock(&names_->mutex);
+    const int wanted = names_->asked[host] + more;
+    const auto enough = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      return names_->asked[host] >= wanted;
+    };
+    names_->mutex.Await(absl::Condition(&enough));
+  }
+
+  SystemClock clock_;
+  std::unique_ptr<EventLoop> loop_ = *EventLoop::Create(clock_);
+  const std::shared_ptr<Names> names_ = std::make_shared<Names>();
+  OwnAddresses::MoreHosts more_;
+  std::vector<Places> found_;
+  std::unique_ptr<OwnAddresses> own_;
+};
+
+TEST_F(OwnAddressesTest, KnowsAddressesAndWhatNamesStandFor) {
+  SetAnswer("db", {At("10.0.0.1"), At("fd00::1")});
+  Start({{"10.0.0.9", 80}, {"db", 5432}, {"db", 6432}, {"nobody", 1}, {"10.0.0.9", 0}});
+  AwaitFound(1);
+  EXPECT_THAT(found_[0], UnorderedElementsAre(Pair(At("10.0.0.9"), 80), Pair(At("10.0.0.1"), 5432),
+                                              Pair(At("fd00::1"), 5432), Pair(At("10.0.0.1"), 6432),
+                                              Pair(At("fd00::1"), 6432)));
+}
+
+TEST_F(OwnAddressesTest, TellsOfAnAddressThatComesAndKeepsWhatItKnows) {
+  SetAnswer("kafka", {At("10.0.0.1")});
+  Start({{"kafka", 9092}});
+  AwaitFound(1);
+  SetAnswer("kafka", {At("10.0.0.2")});
+  AwaitFound(2);
+  EXPECT_THAT(found_[1], ElementsAre(Pair(At("10.0.0.1"), 9092), Pair(At("10.0.0.2"), 9092)));
+  // Answers that take turns, and none at all, change nothing.
+  SetAnswer("kafka", {At("10.0.0.1")});
+  AwaitAsked("kafka", 3);
+  SetAnswer("kafka", {});
+  AwaitAsked("kafka", 3);
+  SetAnswer("kafka", {At("10.0.0.3")});
+  AwaitFound(3);
+  EXPECT_EQ(found_.size(), 3u);
+  EXPECT_EQ(found_[2].size(), 3u);
+}
+
+TEST_F(OwnAddressesTest, KeepsHostsThatAreOnlyKnownLater) {
+  SetAnswer("b1", {At("10.0.0.1")});
+  SetAnswer("b2", {At("10.0.0.2")});
+  int asked = 0;
+  more_ = [&asked]() -> std::vector<HostAndPort> {
+    switch (asked++) {
+      case 0:
+        return {};
+      case 1:
+        return {{"b1", 9092}};
+      default:
+        return {{"b2", 9092}};
+    }
+  };
+  Start({});
+  AwaitFound(3);
+  EXPECT_THAT(found_[2], ElementsAre(Pair(At("10.0.0.1"), 9092), Pair(At("10.0.0.2"), 9092)));
+  own_.reset();  // `asked` is not touched afterwards
+}
+
+TEST_F(OwnAddressesTest, TellsOnceThatThereIsNothing) {
+  Start({});
+  AwaitFound(1);
+  EXPECT_THAT(found_[0], IsEmpty());
+}
+
+TEST_F(OwnAddressesTest, BoundsWhatItKeepsOfAName) {
+  std::vector<IpAddress> many;
+  for (uint32_t i = 0; i < 2 * OwnAddresses::kAddressesMax; ++i) many.push_back(IpAddress::V4(i));
+  SetAnswer("many", many);
+  Start({{"many", 1}});
+  AwaitFound(1);
+  EXPECT_EQ(found_[0].size(), OwnAddresses::kAddressesMax);
+  EXPECT_EQ(found_[0].back().first, many.back()) << "the newest stay";
+}
+
+TEST_F(OwnAddressesTest, DoesNotWaitForALookupThatHangs) {
+  auto begun = std::make_shared<absl::Notification>();
+  auto go_on = std::make_shared<absl::Notification>();
+  bool told = false;
+  own_ = std::make_unique<OwnAddresses>(
+      *loop_, std::vector<HostAndPort>{{"hangs", 1}}, nullptr,
+      [begun, go_on](const std::string&) {
+        if (!begun->HasBeenNotified()) begun->Notify();
+        go_on->WaitForNotification();
+        return std::vector<IpAddress>();
+      },
+      milliseconds(1), [&told](Places) { told = true; });
+  begun->WaitForNotification();
+  own_.reset();
+  go_on->Notify();
+  loop_->RunOnce(milliseconds(0));
+  EXPECT_FALSE(told);
+}
+
+TEST(SystemLookupTest, FindsThisMachineByName) {
+  const std::vector<IpAddress> found = OwnAddresses::SystemLookup()("localhost");
+  EXPECT_THAT(found, ::testing::AnyOf(::testing::Contains(At("127.0.0.1")),
+                                      ::testing::Contains(At("::1"))));
+}
+
+}  // namespace
+}  // namespace postrider
