@@ -10,8 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "core/base/bytes.h"
+#include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "core/embedded_log/internal/database.h"
+#include "core/embedded_log/internal/log_directory.h"
 #include "core/embedded_log/internal/partition.h"
 #include "core/embedded_log/internal/positions.h"
 #include "core/embedded_log/internal/run.h"
@@ -22,6 +24,7 @@ namespace {
 
 using embedded_log_internal::Database;
 using embedded_log_internal::DatabaseOptions;
+using embedded_log_internal::LogDirectory;
 using embedded_log_internal::PartitionId;
 using embedded_log_internal::PartitionPtr;
 using embedded_log_internal::RunPlace;
@@ -37,12 +40,16 @@ constexpr size_t kMemoryBytes = 32 << 20;
 
 struct LogInspector::Impl {
   absl::Status Load();
+  absl::Status Open(const std::string& directory, DatabaseOptions::Access access);
+  // Beside a service what cannot be read is not taken for damage: it may be read later.
+  absl::Status CheckAllRead() const;
   absl::Status LoadPartition(embedded_log_internal::Partition& partition);
   const PartitionPtr* Find(const TopicPartition& tp) const;
   std::string NameOf(PartitionId id, int64_t offset) const;
   void VerifyPartition(const TopicState& topic, const PartitionPtr& partition,
                        VerifyReport& report);
 
+  bool beside = false;  // a service
   // Before the database, which tells into it.
   std::vector<std::string> told;
   std::unique_ptr<Database> database;
@@ -198,19 +205,66 @@ LogInspector::~LogInspector() = default;
 
 absl::StatusOr<std::unique_ptr<LogInspector>> LogInspector::Open(const std::string& directory) {
   auto impl = std::make_unique<Impl>();
-  DatabaseOptions options;
-  options.directory = directory;
-  options.memory_bytes = kMemoryBytes;
-  options.access = DatabaseOptions::Access::kLook;
-  options.on_damage = [raw = impl.get()](absl::string_view what) {
-    if (raw->told.size() < kDamagesMax) raw->told.emplace_back(what);
-  };
-  ASSIGN_OR_RETURN(impl->database, Database::Open(options));
+  RETURN_IF_ERROR(impl->Open(directory, DatabaseOptions::Access::kLook));
   for (const std::string& what : impl->told) {
     impl->damaged_entries.push_back({"the write-ahead logs", what});
   }
   RETURN_IF_ERROR(impl->Load());
   return std::unique_ptr<LogInspector>(new LogInspector(std::move(impl)));
+}
+
+absl::StatusOr<std::unique_ptr<LogInspector>> LogInspector::OpenBeside(
+    const std::string& directory) {
+  auto impl = std::make_unique<Impl>();
+  impl->beside = true;
+  RETURN_IF_ERROR(impl->Open(directory, DatabaseOptions::Access::kBeside));
+  std::unique_ptr<LogInspector> log(new LogInspector(std::move(impl)));
+  RETURN_IF_ERROR(log->CatchUp());
+  return log;
+}
+
+absl::Status LogInspector::Impl::Open(const std::string& directory,
+                                      DatabaseOptions::Access access) {
+  DatabaseOptions options;
+  options.directory = directory;
+  options.memory_bytes = kMemoryBytes;
+  options.access = access;
+  options.on_damage = [this](absl::string_view what) {
+    if (told.size() < kDamagesMax) told.emplace_back(what);
+  };
+  ASSIGN_OR_RETURN(database, Database::Open(options));
+  return absl::OkStatus();
+}
+
+absl::Status LogInspector::Impl::CheckAllRead() const {
+  if (told.empty()) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("embedded log: it cannot be read beside the service: ", told.front()));
+}
+
+absl::Status LogInspector::CatchUp() {
+  POSTRIDER_CHECK(impl_->beside);
+  RETURN_IF_ERROR(impl_->database->CatchUp());
+  impl_->told.clear();
+  impl_->topics.clear();
+  impl_->states.clear();
+  impl_->positions.clear();
+  impl_->damaged_entries.clear();
+  RETURN_IF_ERROR(impl_->Load());
+  return impl_->CheckAllRead();
+}
+
+absl::StatusOr<std::unique_ptr<LogInspector::CopyHold>> LogInspector::HoldCopy(
+    const std::string& directory) {
+  class Hold final : public CopyHold {
+   public:
+    explicit Hold(std::unique_ptr<LogDirectory> held) : held_(std::move(held)) {}
+
+   private:
+    const std::unique_ptr<LogDirectory> held_;
+  };
+  ASSIGN_OR_RETURN(std::unique_ptr<LogDirectory> held, LogDirectory::HoldCopy(directory));
+  return std::unique_ptr<CopyHold>(std::make_unique<Hold>(std::move(held)));
 }
 
 std::vector<LogInspector::TopicState> LogInspector::Topics() const { return impl_->states; }
@@ -226,20 +280,31 @@ absl::Status LogInspector::Read(const TopicPartition& tp, int64_t from,
     return absl::NotFoundError(absl::StrCat("embedded log: there is no partition ", tp.ToString()));
   }
   const PartitionPtr& partition = *found;
+  if (impl_->beside) impl_->told.clear();
+  const bool gaps = !impl_->beside || impl_->topics[tp.topic]->policy.compacted;
+  const auto gap = [&tp](int64_t at) {
+    return absl::UnavailableError(absl::StrCat("embedded log: ", tp.ToString(), " offset ", at,
+                                               " cannot be read beside the service"));
+  };
   int64_t next = std::max(from, partition->begin);
   while (next < partition->end) {
     ASSIGN_OR_RETURN(const std::vector<RunPtr> runs,
                      impl_->database->ReadRuns(partition->id, next, partition->end, kReadBytes));
+    if (impl_->beside) RETURN_IF_ERROR(impl_->CheckAllRead());
     for (const RunPtr& run : runs) {
+      int64_t expected = next;
       RunReader reader(*run);
       LogRecord record;
       while (reader.Next(&record)) {
         if (record.offset < next) continue;
+        if (!gaps && record.offset != expected) return gap(expected);
+        expected = record.offset + 1;
         record.topic = tp.topic;
         record.partition = tp.partition;
         if (!visit(record)) return absl::OkStatus();
       }
       next = run->next;
+      if (!gaps && expected != next) return gap(expected);
     }
   }
   return absl::OkStatus();

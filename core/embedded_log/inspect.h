@@ -16,17 +16,24 @@
 
 namespace postrider {
 
-// An embedded log that no service has open, looked at without changing anything: its directory
-// stays as it is to the byte, damage too.
+// An embedded log, looked at without changing anything: its directory stays as it is to the byte,
+// damage too.
 //
 // Threads: owned by one; all calls block on the disk.
 // Bounds:  the memory of a few blocks, and of what is in the write-ahead logs (128 MB).
 class LogInspector {
  public:
+  // Of a log that no service has open, whole.
   // kNotFound: there is no log. kFailedPrecondition: a service has it open (none can open it
   // until this ends), or a newer version wrote it. kDataLoss: only a start of the service, which
   // puts together anew what it can, makes it readable.
   static absl::StatusOr<std::unique_ptr<LogInspector>> Open(const std::string& directory);
+  // Of a log that a service writes meanwhile: as of the last CatchUp(), and only what was
+  // acknowledged. What is being moved from one file to another, or is damaged, may be missing, so
+  // Read() gives nothing behind a gap. Errors as Open()'s, and kUnavailable: try again.
+  static absl::StatusOr<std::unique_ptr<LogInspector>> OpenBeside(const std::string& directory);
+  // Beside a service; kUnavailable: drop this one and open another.
+  absl::Status CatchUp();
   ~LogInspector();
   LogInspector(const LogInspector&) = delete;
   LogInspector& operator=(const LogInspector&) = delete;
@@ -58,7 +65,8 @@ class LogInspector {
   std::vector<GroupPosition> Positions() const;
 
   // The records from `from` on in their order, until `visit` says false. What cannot be read is
-  // passed over. kNotFound: no such partition.
+  // passed over; beside a service it ends there with kUnavailable, and so it does where offsets are
+  // missing that were not compacted away. kNotFound: no such partition.
   absl::Status Read(const TopicPartition& tp, int64_t from,
                     absl::FunctionRef<bool(const LogRecord&)> visit);
 
@@ -75,6 +83,14 @@ class LogInspector {
   static constexpr size_t kDamagesMax = 10'000;
   // Reads all that there is.
   absl::StatusOr<VerifyReport> Verify();
+
+  // Held by one who copies the log, so that no second one does at the same time, in whatever
+  // process; a service may run. kFailedPrecondition: another does; kNotFound: there is no log.
+  class CopyHold {
+   public:
+    virtual ~CopyHold() = default;
+  };
+  static absl::StatusOr<std::unique_ptr<CopyHold>> HoldCopy(const std::string& directory);
 
   // Bytes made of its topics, where partitions begin and end and what groups have committed: two
   // logs with the same ones hold the same.

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdarg>
 #include <filesystem>
 #include <memory>
 #include <set>
@@ -46,6 +47,7 @@ using rocksdb::Slice;
 
 constexpr std::chrono::seconds kFlushWait{5};
 constexpr absl::Duration kFlushLook = absl::Milliseconds(2);
+constexpr std::chrono::seconds kAcknowledgedWait{2};
 // Room for what a start writes at least.
 constexpr char kProbeName[] = "probe.tmp";
 constexpr size_t kProbeBlockBytes = 1 << 20;
@@ -56,6 +58,24 @@ constexpr size_t kDamageMax = 10'000;
 std::vector<rocksdb::ColumnFamilyDescriptor> FamiliesOf(const rocksdb::Options& options) {
   return {{rocksdb::kDefaultColumnFamilyName, options}, {kRunsName, options}};
 }
+
+absl::StatusOr<std::unique_ptr<LogDirectory>> OpenDirectory(const DatabaseOptions& options) {
+  switch (options.access) {
+    case DatabaseOptions::Access::kOwn:
+      return LogDirectory::Acquire(options.directory);
+    case DatabaseOptions::Access::kLook:
+      return LogDirectory::Look(options.directory);
+    case DatabaseOptions::Access::kBeside:
+      break;
+  }
+  return LogDirectory::LookBeside(options.directory);
+}
+
+class NoLogger final : public rocksdb::Logger {
+ public:
+  using rocksdb::Logger::Logv;
+  void Logv(const char*, va_list) override {}
+};
 
 RocksSettings SettingsOf(const DatabaseOptions& options) {
   RocksSettings settings;
@@ -74,18 +94,19 @@ class RocksDatabase final : public Database {
       : options_(options),
         directory_(std::move(directory)),
         mark_(directory_->acknowledged(),
-              looks_only() ? AcknowledgedMark::Access::kRead : AcknowledgedMark::Access::kWrite),
+              owns() ? AcknowledgedMark::Access::kWrite : AcknowledgedMark::Access::kRead),
         settings_(SettingsOf(options)) {}
   ~RocksDatabase() override {
     absl::MutexLock lock(&mutex_);
-    if (!looks_only()) FlushAtEnd();
+    if (owns()) FlushAtEnd();
     CloseDb();
   }
 
   absl::Status Start() {
+    if (options_.access == DatabaseOptions::Access::kBeside) return StartBeside();
     for (const WalDamage& damage : CheckWals(directory_->database())) Tell(damage.text);
     absl::MutexLock lock(&mutex_);
-    if (looks_only()) {
+    if (!owns()) {
       RETURN_IF_ERROR(OpenToLook());
       CheckAcknowledged();
       return absl::OkStatus();
@@ -104,6 +125,7 @@ class RocksDatabase final : public Database {
 
   absl::Status Write(WriteSet& set) override;
   absl::Status Recover() override;
+  absl::Status CatchUp() override;
   absl::Status ForEachEntry(
       absl::string_view prefix,
       absl::FunctionRef<void(absl::string_view, absl::string_view)> visit) override;
@@ -141,7 +163,9 @@ class RocksDatabase final : public Database {
   uint64_t memory_bytes() const override { return settings_.cache->GetUsage(); }
 
  private:
-  bool looks_only() const { return options_.access == DatabaseOptions::Access::kLook; }
+  bool owns() const { return options_.access == DatabaseOptions::Access::kOwn; }
+  absl::Status StartBeside();
+  absl::Status AwaitAcknowledged(uint64_t sequence) const;
   absl::Status OpenDb() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status OpenToLook() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status CheckFamilies() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -171,7 +195,10 @@ class RocksDatabase final : public Database {
       absl::MutexLock lock(&told_mutex_);
       if (told_.size() >= kDamageMax || !told_.insert(what).second) return;
     }
-    POSTRIDER_LOG(kError, "the embedded log is damaged", {"what", what});
+    // Beside a service it may as well be a file that is deleted there.
+    if (options_.access != DatabaseOptions::Access::kBeside) {
+      POSTRIDER_LOG(kError, "the embedded log is damaged", {"what", what});
+    }
     if (options_.on_damage) options_.on_damage(what);
   }
 
@@ -262,6 +289,56 @@ absl::Status RocksDatabase::OpenToLook() {
   return CheckFamilies();
 }
 
+absl::Status RocksDatabase::StartBeside() {
+  absl::MutexLock lock(&mutex_);
+  rocksdb::Options options = MakeOptions(settings_);
+  options.create_if_missing = false;
+  options.create_missing_column_families = false;
+  // All are held open, so that they can be read when the service has deleted them.
+  options.max_open_files = -1;
+  options.paranoid_checks = true;
+  // With a logger nothing is made in the directory of its own that it asks for.
+  options.info_log = std::make_shared<NoLogger>();
+  rocksdb::DB* db = nullptr;
+  const rocksdb::Status opened =
+      rocksdb::DB::OpenAsSecondary(options, directory_->database(), directory_->database(),
+                                   FamiliesOf(options), &families_, &db);
+  if (!opened.ok()) {
+    return absl::UnavailableError(absl::StrCat("embedded log: look at ", directory_->database(),
+                                               " beside the service: ", opened.ToString()));
+  }
+  db_.reset(db);
+  return CheckFamilies();
+}
+
+absl::Status RocksDatabase::CatchUp() {
+  uint64_t sequence = 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (db_ == nullptr) return NotOpen();
+    const rocksdb::Status status = db_->TryCatchUpWithPrimary();
+    if (!status.ok()) {
+      return absl::UnavailableError(absl::StrCat("embedded log: catch up: ", status.ToString()));
+    }
+    sequence = db_->GetLatestSequenceNumber();
+  }
+  return AwaitAcknowledged(sequence);
+}
+
+// The service syncs after it has written: until then a power loss may take what can be read.
+absl::Status RocksDatabase::AwaitAcknowledged(uint64_t sequence) const {
+  const auto end = std::chrono::steady_clock::now() + kAcknowledgedWait;
+  while (true) {
+    const AcknowledgedMark mark(directory_->acknowledged(), AcknowledgedMark::Access::kRead);
+    if (mark.sequence() >= sequence) return absl::OkStatus();
+    if (std::chrono::steady_clock::now() >= end) {
+      return absl::UnavailableError(
+          "embedded log: the service has written what it does not acknowledge");
+    }
+    absl::SleepFor(kFlushLook);
+  }
+}
+
 absl::Status RocksDatabase::CheckFamilies() {
   if (families_.size() == 2 && families_[kRuns]->GetID() == kRuns) return absl::OkStatus();
   CloseDb();
@@ -322,7 +399,7 @@ void RocksDatabase::CheckAcknowledged() {
     Tell(absl::StrCat("the last ", mark_.sequence() - there,
                       " changes that were acknowledged are not on the disk any more"));
   }
-  if (!looks_only()) mark_.Set(there);
+  if (owns()) mark_.Set(there);
 }
 
 absl::Status RocksDatabase::Write(WriteSet& set) {
@@ -490,10 +567,7 @@ void RocksDatabase::CompactRuns(PartitionId id, int64_t from, int64_t to) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const DatabaseOptions& options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<LogDirectory> directory,
-                   options.access == DatabaseOptions::Access::kOwn
-                       ? LogDirectory::Acquire(options.directory)
-                       : LogDirectory::Look(options.directory));
+  ASSIGN_OR_RETURN(std::unique_ptr<LogDirectory> directory, OpenDirectory(options));
   auto database = std::make_unique<RocksDatabase>(options, std::move(directory));
   const absl::Status started = database->Start();
   if (absl::IsDataLoss(started) && options.access == DatabaseOptions::Access::kOwn) {

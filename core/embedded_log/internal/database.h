@@ -28,8 +28,9 @@ struct DatabaseOptions {
   size_t memory_bytes = 64 << 20;
   int background_threads = 2;
   // kLook: nothing in the directory is changed, what is damaged is told of and left as it is, and
-  // Write() fails; others may look at it too.
-  enum class Access { kOwn, kLook };
+  // Write() fails; others may look at it too. kBeside: the same while a service has it; what it
+  // shows is as of the last CatchUp().
+  enum class Access { kOwn, kLook, kBeside };
   Access access = Access::kOwn;
   // In place of the system's, for tests; outlives the database.
   rocksdb::Env* env = nullptr;
@@ -69,6 +70,10 @@ class Database {
   // Makes it writable again after a Write() that failed, if the disk lets it. Readers wait
   // meanwhile, and find it not open when it can be closed but not opened again.
   virtual absl::Status Recover() = 0;
+  // kBeside: shows what the service has written since. After OK all that it shows was acknowledged,
+  // and stays readable until the next call though the service deletes files; but records that move
+  // from one file to another may be missing until a later call. After an error open it anew.
+  virtual absl::Status CatchUp() = 0;
 
   // Entries whose keys begin with `prefix`, in their order.
   virtual absl::Status ForEachEntry(

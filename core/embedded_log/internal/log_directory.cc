@@ -73,6 +73,16 @@ absl::StatusOr<int> TakeLock(const std::string& path) {
       "another directory; where several processes or workers are wanted, use Apache Kafka"));
 }
 
+// FORMAT is there, never replaced and not what a service locks; it need not be writable.
+absl::StatusOr<int> LockCopy(const std::string& path) {
+  File file(absl::StrCat(path, "/", kFormatName), O_RDONLY);
+  if (file.get() < 0) return Unavailable(path, errno);
+  if (flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file.Release();
+  if (errno != EWOULDBLOCK) return Unavailable(path, errno);
+  return absl::FailedPreconditionError(
+      absl::StrCat("embedded log: ", path, " is being copied by another process already"));
+}
+
 // No value in the answer: there is no such file.
 absl::StatusOr<std::string> ReadFormat(const std::string& path) {
   const File file(absl::StrCat(path, "/", kFormatName), O_RDONLY);
@@ -119,6 +129,15 @@ absl::Status CheckVersion(const std::string& path, absl::string_view text) {
   return absl::OkStatus();
 }
 
+absl::Status CheckThere(const std::string& path) {
+  const absl::StatusOr<std::string> format = ReadFormat(path);
+  if (absl::IsNotFound(format.status())) {
+    return absl::NotFoundError(absl::StrCat("embedded log: there is none in ", path));
+  }
+  RETURN_IF_ERROR(format.status());
+  return CheckVersion(path, *format);
+}
+
 absl::Status CheckFormat(const std::string& path) {
   absl::StatusOr<std::string> format = ReadFormat(path);
   if (absl::IsNotFound(format.status())) {
@@ -150,13 +169,19 @@ absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Acquire(const std::s
 }
 
 absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Look(const std::string& path) {
-  const absl::StatusOr<std::string> format = ReadFormat(path);
-  if (absl::IsNotFound(format.status())) {
-    return absl::NotFoundError(absl::StrCat("embedded log: there is none in ", path));
-  }
-  RETURN_IF_ERROR(format.status());
-  RETURN_IF_ERROR(CheckVersion(path, *format));
+  RETURN_IF_ERROR(CheckThere(path));
   ASSIGN_OR_RETURN(const int lock_fd, ShareLock(path));
+  return std::unique_ptr<LogDirectory>(new LogDirectory(path, lock_fd));
+}
+
+absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::LookBeside(const std::string& path) {
+  RETURN_IF_ERROR(CheckThere(path));
+  return std::unique_ptr<LogDirectory>(new LogDirectory(path, -1));
+}
+
+absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::HoldCopy(const std::string& path) {
+  RETURN_IF_ERROR(CheckThere(path));
+  ASSIGN_OR_RETURN(const int lock_fd, LockCopy(path));
   return std::unique_ptr<LogDirectory>(new LogDirectory(path, lock_fd));
 }
 

@@ -21,6 +21,11 @@ class LogDirectory {
   // The same of one that is there, without changing anything in it; others may look at it too, and
   // none may acquire it meanwhile. kNotFound: there is no log.
   static absl::StatusOr<std::unique_ptr<LogDirectory>> Look(const std::string& path);
+  // Look() without the lock: of one that a service may hold at the same time.
+  static absl::StatusOr<std::unique_ptr<LogDirectory>> LookBeside(const std::string& path);
+  // Look() for one that copies it: no second one may at the same time, in whatever process, though
+  // a service may run. kFailedPrecondition: another does.
+  static absl::StatusOr<std::unique_ptr<LogDirectory>> HoldCopy(const std::string& path);
   ~LogDirectory();
   LogDirectory(const LogDirectory&) = delete;
   LogDirectory& operator=(const LogDirectory&) = delete;

@@ -1,0 +1,145 @@
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "core/embedded_log/inspect.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/core/embedded_log/log_fixture.h"
+#include "tests/support/status_matchers.h"
+
+namespace postrider::tests {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// A log that is looked at while a service, which is this process, writes it.
+class InspectBesideTest : public EmbeddedLogTest {
+ protected:
+  void SetUp() override {
+    options_.memory_bytes = 2 << 20;  // so that memtables are flushed often
+    Open();
+    MakeTopic("a", 2, {{"retention.ms", "-1"}});
+    MakeTopic("b", 1, {{"cleanup.policy", "compact"}, {"min.compaction.lag.ms", "0"}});
+  }
+  static std::vector<int64_t> OffsetsOf(LogInspector& log, const TopicPartition& tp, int64_t from) {
+    std::vector<int64_t> offsets;
+    EXPECT_OK(log.Read(tp, from, [&](const LogRecord& record) {
+      offsets.push_back(record.offset);
+      return true;
+    }));
+    return offsets;
+  }
+};
+
+TEST_F(InspectBesideTest, ShowsWhatWasWrittenUpToTheLastCatchUp) {
+  AppendMany({"a", 0}, 3, 100);
+  ASSERT_OK_AND_ASSIGN(const auto log, LogInspector::OpenBeside(options_.directory));
+  EXPECT_THAT(OffsetsOf(*log, {"a", 0}, 0), ElementsAre(0, 1, 2));
+  AppendMany({"a", 0}, 2, 100);
+  ASSERT_OK(Trim({"a", 0}, 1));
+  EXPECT_THAT(OffsetsOf(*log, {"a", 0}, 1), ElementsAre(1, 2));
+  ASSERT_OK(log->CatchUp());
+  EXPECT_THAT(OffsetsOf(*log, {"a", 0}, 0), ElementsAre(1, 2, 3, 4));
+  ASSERT_EQ(log->Topics().size(), 2u);
+  EXPECT_EQ(log->Topics()[0].partitions[0].begin, 1);
+  EXPECT_EQ(log->Topics()[0].partitions[0].end, 5);
+  MakeTopic("c", 1);
+  ASSERT_OK(log->CatchUp());
+  EXPECT_EQ(log->Topics().size(), 3u);
+}
+
+TEST_F(InspectBesideTest, LosesNothingWhileFilesComeAndGo) {
+  const TopicPartition tp{"a", 0};
+  ASSERT_OK_AND_ASSIGN(auto log, LogInspector::OpenBeside(options_.directory));
+  int64_t next = 0;
+  int unreadable = 0;
+  constexpr int kRounds = 60;
+  constexpr int kRecords = 400;
+  const auto look = [&] {
+    if (!log->CatchUp().ok()) {
+      ++unreadable;
+      ASSERT_OK_AND_ASSIGN(log, LogInspector::OpenBeside(options_.directory));
+    }
+    const int64_t begin = log->Topics()[0].partitions[0].begin;
+    ASSERT_LE(begin, next) << "nothing was trimmed that had not been read";
+    const absl::Status read = log->Read(tp, next, [&](const LogRecord& record) {
+      EXPECT_EQ(record.offset, next);
+      EXPECT_EQ(record.key, absl::StrCat("k", next));
+      ++next;
+      return true;
+    });
+    if (!read.ok()) {
+      EXPECT_TRUE(absl::IsUnavailable(read)) << read;
+      ++unreadable;
+    }
+  };
+  for (int round = 0; round < kRounds; ++round) {
+    AppendMany(tp, kRecords, 700, round * kRecords);
+    for (int i = 0; i < 5; ++i) AppendMany({"b", 0}, 20, 2'000);
+    look();
+    if (round % 10 == 9) {
+      ASSERT_OK(Trim(tp, next - next / 10));
+      log_->RunUpkeep();
+    }
+  }
+  look();
+  EXPECT_EQ(next, kRounds * kRecords);
+  EXPECT_LT(unreadable, kRounds / 4);
+  Close();
+  ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(options_.directory));
+  EXPECT_EQ(whole->Topics()[0].partitions[0].end, next);
+}
+
+TEST_F(InspectBesideTest, WritesNothingAndKeepsNoServiceOut) {
+  AppendMany({"a", 0}, 3, 100);
+  const auto names = [this] {
+    std::vector<std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator(options_.directory)) {
+      all.push_back(entry.path().string());
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  };
+  const auto before = names();
+  ASSERT_OK_AND_ASSIGN(const auto log, LogInspector::OpenBeside(options_.directory));
+  EXPECT_EQ(names(), before);
+  Reopen();
+  AppendMany({"a", 0}, 1, 100);
+  ASSERT_OK(log->CatchUp());
+  EXPECT_THAT(OffsetsOf(*log, {"a", 0}, 0), ElementsAre(0, 1, 2, 3));
+}
+
+TEST_F(InspectBesideTest, ShowsNothingThatIsNotAcknowledged) {
+  AppendMany({"a", 0}, 3, 100);
+  // As if the sync of the last write had not ended.
+  const std::string mark = options_.directory + "/acknowledged";
+  fs::rename(mark, mark + ".away");
+  const auto log = LogInspector::OpenBeside(options_.directory);
+  EXPECT_EQ(log.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(log.status().message(), HasSubstr("does not acknowledge"));
+  fs::rename(mark + ".away", mark);
+  EXPECT_OK(LogInspector::OpenBeside(options_.directory));
+}
+
+TEST_F(InspectBesideTest, IsCopiedByOneAtATime) {
+  ASSERT_OK_AND_ASSIGN(auto hold, LogInspector::HoldCopy(options_.directory));
+  const auto second = LogInspector::HoldCopy(options_.directory);
+  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(second.status().message(), HasSubstr("is being copied by another process"));
+  Reopen();  // no service minds
+  hold.reset();
+  EXPECT_OK(LogInspector::HoldCopy(options_.directory));
+  EXPECT_EQ(LogInspector::HoldCopy(directory_.path() + "/none").status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace postrider::tests
