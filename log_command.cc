@@ -211,7 +211,8 @@ absl::StatusOr<bool> RunLogCommand(const LogCommand& command, const KafkaOptions
   if (command.verb == LogCommand::Verb::kExport) {
     KafkaOptions to = kafka;
     if (!command.to.empty()) to.brokers = command.to;
-    const LogExportCommand exported{command.directory, command.fillers_max, command.json};
+    const LogExportCommand exported{command.directory, command.fillers_max, command.json,
+                                    command.wait};
     RETURN_IF_ERROR(RunLogExportCommand(exported, to));
     return true;
   }

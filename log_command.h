@@ -8,8 +8,8 @@
 
 namespace postrider {
 
-// `postrider log list|read|verify|export`, on the embedded log of a service that is stopped: what
-// main.cc has read of the command line.
+// `postrider log list|read|verify|export`, on the embedded log of a service that is stopped,
+// `export --wait` of one that runs: what main.cc has read of the command line.
 struct LogCommand {
   enum class Verb { kList, kRead, kVerify, kExport };
   Verb verb = Verb::kList;
@@ -22,6 +22,7 @@ struct LogCommand {
   // kExport; see log_export_command.h.
   std::string to;  // empty: kafka.brokers
   int64_t fillers_max = 200'000'000;
+  bool wait = false;
 };
 
 // Prints what it finds; changes nothing in the log. False: the log is damaged. Blocks.

@@ -15,12 +15,15 @@ struct LogExportCommand {
   // is; past so many it is not begun.
   int64_t fillers_max = 200'000'000;
   bool json = false;
+  // Copies while the service runs, and ends once that has been stopped.
+  bool wait = false;
 };
 
-// Copies the embedded log of a service that is stopped to Kafka: topics with their settings,
-// records with their times at their offsets, positions of groups. It may be interrupted and run
-// again, and goes on where it was; topics that hold something of others are refused before anything
-// is written. The embedded log is left as it is. Prints what came of it. Blocks.
+// Copies the embedded log to Kafka: topics with their settings, records with their times at their
+// offsets, positions of groups. It may be interrupted and run again, and goes on where it was;
+// topics that hold something of others are refused before anything is written, and so is a second
+// run at the same time. The embedded log is left as it is. Prints what came of it, and how far it
+// is to standard error. Blocks; with `wait` until the service has been stopped.
 //
 // How far an export is, and of which log, stands in the topic log-export under kafka.prefix.
 absl::Status RunLogExportCommand(const LogExportCommand& command, const KafkaOptions& kafka);

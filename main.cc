@@ -1163,7 +1163,8 @@ template <typename Add>
 std::vector<std::pair<CLI::App*, LogCommand::Verb>> AddLogVerbs(CLI::App& app, const Add& add,
                                                                 LogCommand& command) {
   using Verb = LogCommand::Verb;
-  CLI::App* parent = app.add_subcommand("log", "The embedded log of a service that is stopped");
+  CLI::App* parent = app.add_subcommand(
+      "log", "The embedded log of a service that is stopped (`export --wait`: of one that runs)");
   parent->require_subcommand(1);
   CLI::App* list = add(parent, "list", "Says what topics it has and where groups are");
   CLI::App* read = add(parent, "read", "Prints records of a partition");
@@ -1176,6 +1177,8 @@ std::vector<std::pair<CLI::App*, LogCommand::Verb>> AddLogVerbs(CLI::App& app, c
   move->add_option("--to", command.to, "Addresses of Kafka, host:port,... (kafka.brokers)");
   move->add_option("--fillers-max", command.fillers_max,
                    "Records that only keep the place of what is gone (200000000)");
+  move->add_flag("--wait", command.wait,
+                 "Copy while the service runs, and end when that has been stopped");
   for (CLI::App* verb : {list, read, verify, move}) {
     verb->add_flag("--json", command.json, "As JSON; `read` prints a document on each line");
   }

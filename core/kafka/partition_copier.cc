@@ -48,6 +48,7 @@ struct PartitionCopier::Impl {
   ClientPtr client;
   TopicPtr topic;
   TopicPartition tp;
+  TopicPartition fault_tp;
   int64_t next = 0;     // the offset that the next record is to have
   int64_t waiting = 0;  // for their acknowledgement
   int64_t puts = 0;
@@ -62,10 +63,11 @@ void PartitionCopier::Impl::OnDelivered(const rd_kafka_message_t& message) {
   last_answer = std::chrono::steady_clock::now();
   if (!fault.ok()) return;
   const auto wanted = static_cast<int64_t>(reinterpret_cast<intptr_t>(message._private));
+  fault_tp = {rd_kafka_topic_name(message.rkt), message.partition};
   if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
-    fault = kafka_internal::ToStatus(message.err, absl::StrCat("copying to ", tp.ToString()));
+    fault = kafka_internal::ToStatus(message.err, absl::StrCat("copying to ", fault_tp.ToString()));
   } else if (message.offset >= 0 && message.offset != wanted) {
-    fault = absl::AbortedError(absl::StrCat("kafka: copying to ", tp.ToString(),
+    fault = absl::AbortedError(absl::StrCat("kafka: copying to ", fault_tp.ToString(),
                                             ": a record of offset ", wanted, " was stored at ",
                                             message.offset, ": somebody else writes there"));
   }
@@ -163,7 +165,6 @@ absl::StatusOr<std::unique_ptr<PartitionCopier>> PartitionCopier::Open(
 }
 
 void PartitionCopier::Begin(const TopicPartition& tp, int64_t next) {
-  POSTRIDER_CHECK(impl_->waiting == 0);
   if (impl_->topic == nullptr || impl_->tp.topic != tp.topic) {
     impl_->topic.reset(rd_kafka_topic_new(impl_->client.get(), tp.topic.c_str(), nullptr));
   }
@@ -183,6 +184,9 @@ absl::Status PartitionCopier::Put(const LogRecord& record) {
   RETURN_IF_ERROR(Fill(record.offset, record.timestamp));
   return impl_->Produce(record);
 }
+
+int64_t PartitionCopier::next() const { return impl_->next; }
+const TopicPartition& PartitionCopier::fault_tp() const { return impl_->fault_tp; }
 
 absl::Status PartitionCopier::End() {
   rd_kafka_flush(impl_->client.get(), 0);  // sends what lingers

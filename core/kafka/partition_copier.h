@@ -33,17 +33,21 @@ class PartitionCopier {
   PartitionCopier(const PartitionCopier&) = delete;
   PartitionCopier& operator=(const PartitionCopier&) = delete;
 
-  // Goes on with a partition whose next record will have the offset `next`; what was begun before
-  // has been ended.
+  // Goes on with a partition whose next record will have the offset `next`. What was put into
+  // others need not be acknowledged yet.
   void Begin(const TopicPartition& tp, int64_t next);
   // Appends up to, not including, `until`; nothing if that is there. `time` is theirs.
   absl::Status Fill(int64_t until, WallTime time);
   // At its offset, which is not below what was written; topic and partition are Begin()'s.
   absl::Status Put(const LogRecord& record);
-  // Waits until all is acknowledged. kAborted: something lies at another offset than it should, so
-  // somebody else has written there; kUnavailable: Kafka is away. After a fault the copier is to be
-  // dropped; what is there tells where to go on.
+  // The offset that the next record of the partition will have.
+  int64_t next() const;
+  // Waits until all is acknowledged, of every partition. kAborted: something lies at another offset
+  // than it should, so somebody else has written to fault_tp(); kUnavailable: Kafka is away. After
+  // a fault, which any call may return, the copier is to be dropped; what is there tells where to
+  // go on.
   absl::Status End();
+  const TopicPartition& fault_tp() const;
 
  private:
   struct Impl;

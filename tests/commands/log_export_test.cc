@@ -1,17 +1,21 @@
+#include "log_export.h"
+
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
-#include "core/crypto/digest.h"
 #include "core/embedded_log/embedded_log.h"
 #include "core/embedded_log/inspect.h"
 #include "core/kafka/kafka_log.h"
@@ -21,6 +25,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "log_export_command.h"
+#include "log_export_marks.h"
 #include "tests/core/state/temporary_directory.h"
 #include "tests/support/status_matchers.h"
 
@@ -83,9 +88,41 @@ class LogExportTest : public ::testing::Test {
     while (!done) loop->RunOnce(milliseconds(100));
     ASSERT_OK(*done);
   }
+  std::string LogDirectory() const { return directory_.path() + "/log"; }
   absl::Status Export() {
     log_.reset();
-    return RunLogExportCommand({directory_.path() + "/log", fillers_max_, false}, kafka_);
+    return RunLogExportCommand({LogDirectory(), fillers_max_, false, false}, kafka_);
+  }
+  // As a run leaves it that was killed: topics that are its own, and what it has put there.
+  void Interrupted(const std::function<void(LogInspector&, PartitionCopier&)>& put) {
+    log_.reset();
+    ASSERT_OK_AND_ASSIGN(const auto log, LogInspector::Open(LogDirectory()));
+    LogExportMarks marks(*to_, clock_, kafka_.prefix + "log-export");
+    ASSERT_OK(marks.Load());
+    ASSERT_OK(marks.Take());
+    std::map<std::string, LogExportMarks::Topic> topics;
+    for (const auto& topic : log->Topics()) {
+      topics[topic.name] = {MillisSinceEpoch(topic.created), ""};
+    }
+    ASSERT_OK(marks.SetTopics(topics));
+    ASSERT_OK(to_->EnsureTopics({{source_, 2, 3, {{"retention.ms", "-1"}}},
+                                 {changelog_, 1, 3, {{"cleanup.policy", "compact"}}}},
+                                kTimeout));
+    ASSERT_OK_AND_ASSIGN(const auto copier, PartitionCopier::Open(kafka_, {}));
+    put(*log, *copier);
+    ASSERT_OK(copier->End());
+  }
+  // Copies `count` records from `from` on, as if they began at `to`.
+  static void Put(LogInspector& log, PartitionCopier& copier, const TopicPartition& tp,
+                  int64_t from, int64_t to, int count) {
+    if (count == 0) return;
+    copier.Begin(tp, to);
+    ASSERT_OK(log.Read(tp, from, [&](const LogRecord& record) {
+      LogRecord one = record;
+      one.offset = copier.next();
+      EXPECT_OK(copier.Put(one));
+      return --count > 0;
+    }));
   }
   // Offset, time, key, value and headers of each record.
   static std::string Text(const LogRecord& record, bool with_offset) {
@@ -117,12 +154,6 @@ class LogExportTest : public ::testing::Test {
       return true;
     }));
     return all;
-  }
-  std::string Outline() {
-    log_.reset();
-    auto log = LogInspector::Open(directory_.path() + "/log");
-    EXPECT_OK(log);
-    return HexDigest(Sha256((*log)->Outline()));
   }
 
   const tests::TemporaryDirectory directory_;
@@ -172,38 +203,12 @@ TEST_F(LogExportTest, GoesOnWhereItWasInterruptedAndIsDoneOnce) {
   Append(*log_, clock_, {source_, 0}, 0, 100);
   Append(*log_, clock_, {changelog_, 0}, 0, 30);
   Trim({source_, 0}, 30);
-  const std::string outline = Outline();
-  // As a run leaves it that was killed amid the first partition.
-  const std::string mark = kafka_.prefix + "log-export";
-  ASSERT_OK(to_->EnsureTopics({{source_, 2, 3, {{"retention.ms", "-1"}}},
-                               {changelog_, 1, 3, {{"cleanup.policy", "compact"}}},
-                               {mark, 1, 3, {{"cleanup.policy", "compact"}}}},
-                              kTimeout));
-  ASSERT_OK_AND_ASSIGN(const auto writer, BlockingWriter::Open(*to_, clock_, {}));
-  AppendRecord record;
-  record.topic = mark;
-  record.key = "export";
-  record.value = absl::StrCat("{\"log\":\"", outline, "\",\"state\":\"begun\"}");
-  ASSERT_OK(writer->Append(std::move(record)));
-  ASSERT_OK(writer->Flush());
-  ASSERT_OK_AND_ASSIGN(const auto copier, PartitionCopier::Open(kafka_, {}));
-  copier->Begin({source_, 0}, 0);
-  ASSERT_OK(copier->Fill(30, clock_.Wall()));
-  int64_t copied = 0;
-  {
-    ASSERT_OK_AND_ASSIGN(const auto log, LogInspector::Open(directory_.path() + "/log"));
-    ASSERT_OK(log->Read({source_, 0}, 0, [&](const LogRecord& one) {
-      EXPECT_OK(copier->Put(one));
-      return ++copied < 37;
-    }));
-    ASSERT_OK(copier->End());
-    copier->Begin({changelog_, 0}, 0);
-    ASSERT_OK(log->Read({changelog_, 0}, 0, [&](const LogRecord& one) {
-      EXPECT_OK(copier->Put(one));
-      return one.offset < 10;
-    }));
-    ASSERT_OK(copier->End());
-  }
+  Interrupted([this](LogInspector& log, PartitionCopier& copier) {
+    copier.Begin({source_, 0}, 0);
+    ASSERT_OK(copier.Fill(30, clock_.Wall()));
+    Put(log, copier, {source_, 0}, 30, 30, 37);
+    Put(log, copier, {changelog_, 0}, 0, 0, 10);
+  });
   ASSERT_OK(Export());
   EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
   EXPECT_EQ(InKafka({changelog_, 0}), Here({changelog_, 0}));
@@ -212,6 +217,113 @@ TEST_F(LogExportTest, GoesOnWhereItWasInterruptedAndIsDoneOnce) {
   Open();
   Append(*log_, clock_, {source_, 1}, 0, 1);
   EXPECT_THAT(Export().message(), HasSubstr("of another log or of this one before a service ran"));
+}
+
+TEST_F(LogExportTest, GoesOnBehindNothingThatTwoExportsHaveWritten) {
+  Append(*log_, clock_, {source_, 0}, 0, 100);
+  // The second one began where Kafka showed the end, while records of the first were on their way.
+  Interrupted([this](LogInspector& log, PartitionCopier& copier) {
+    Put(log, copier, {source_, 0}, 0, 0, 40);
+    Put(log, copier, {source_, 0}, 35, 40, 30);
+  });
+  const absl::Status refused = Export();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("topic " + source_ + " in Kafka is not as it is here"));
+  EXPECT_THAT(refused.message(), HasSubstr("delete the topic there and run the export again"));
+  // It stays so, though what lies there should fit by then.
+  EXPECT_THAT(Export().message(), HasSubstr("is not as it is here"));
+  ASSERT_OK(to_->DeleteTopic(source_, kTimeout));
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
+  EXPECT_EQ(InKafka({source_, 0}).size(), 100u);
+}
+
+TEST_F(LogExportTest, CopiesStateAnewThatARunHasBegunToCopy) {
+  Append(*log_, clock_, {changelog_, 0}, 0, 8, "early");
+  Append(*log_, clock_, {changelog_, 0}, 0, 30, "late");
+  Interrupted([this](LogInspector& log, PartitionCopier& copier) {
+    Put(log, copier, {changelog_, 0}, 0, 0, 10);
+  });
+  // Compaction has taken what was copied, so that counting records would skip others.
+  Open();
+  Append(*log_, clock_, {changelog_, 0}, 0, 1, "another");
+  log_->RunUpkeep();
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({changelog_, 0}, false), Here({changelog_, 0}, false));
+  EXPECT_LT(InKafka({changelog_, 0}).size(), 10u) << "it was compacted";
+}
+
+TEST_F(LogExportTest, CopiesWhileAServiceWritesAndTheRestWhenThatHasStopped) {
+  Append(*log_, clock_, {source_, 0}, 0, 100);
+  Trim({source_, 0}, 20);
+  Append(*log_, clock_, {changelog_, 0}, 0, 15, "one");
+  absl::Status exported;
+  std::thread exporting([&] {
+    exported = RunLogExportCommand({LogDirectory(), 1'000'000, false, true}, kafka_);
+  });
+  const auto copied = [&](const TopicPartition& tp, int64_t end) {
+    const auto deadline = std::chrono::steady_clock::now() + kTimeout;
+    while (std::chrono::steady_clock::now() < deadline) {
+      // A client that asks for offsets of what is not there yet may go on believing so.
+      const bool there = to_->Partitions(tp.topic, kTimeout).ok();
+      const absl::StatusOr<Log::Range> range =
+          there ? to_->Offsets(tp, kTimeout) : absl::NotFoundError("");
+      if (range.ok() && range->end >= end) return true;
+      std::this_thread::sleep_for(milliseconds(20));
+    }
+    return false;
+  };
+  EXPECT_TRUE(copied({source_, 0}, 100));
+  const absl::Status second = RunLogExportCommand({LogDirectory(), 1, false, true}, kafka_);
+  EXPECT_THAT(second.message(), HasSubstr("is being copied by another process"));
+  Append(*log_, clock_, {source_, 0}, 100, 150);
+  Append(*log_, clock_, {source_, 1}, 0, 10);
+  ASSERT_OK(log_->EnsureTopics({{source_ + "-new", 1, 1, {}}}, kTimeout));
+  Append(*log_, clock_, {source_ + "-new", 0}, 0, 5);
+  EXPECT_TRUE(copied({source_ + "-new", 0}, 5));
+  EXPECT_TRUE(copied({source_, 0}, 150));
+  Append(*log_, clock_, {changelog_, 0}, 0, 15, "another");
+  log_->RunUpkeep();
+  Trim({source_, 0}, 120);
+  Append(*log_, clock_, {source_, 0}, 150, 160);
+  ASSERT_OK(log_->ResetGroup("g-" + source_, {{{source_, 0}, {130, "notes"}}}, kTimeout));
+  log_.reset();
+  exporting.join();
+  ASSERT_OK(exported);
+  for (const TopicPartition& tp :
+       {TopicPartition{source_, 0}, TopicPartition{source_, 1}, {source_ + "-new", 0}}) {
+    EXPECT_EQ(InKafka(tp), Here(tp)) << tp.ToString();
+  }
+  EXPECT_EQ(InKafka({source_, 0}).size(), 40u);
+  EXPECT_EQ(InKafka({changelog_, 0}, false), Here({changelog_, 0}, false));
+  const auto group = to_->DescribeGroup("g-" + source_, {{source_, 0}}, kTimeout);
+  ASSERT_OK(group);
+  EXPECT_EQ(group->partitions[0].committed, (CommittedPosition{130, "notes"}));
+}
+
+TEST_F(LogExportTest, EndsWhenAnotherRunHasTakenItOver) {
+  Append(*log_, clock_, {source_, 0}, 0, 10);
+  LogExportOptions options;
+  options.settle = milliseconds(50);
+  LogExport first(options, kafka_, *to_, clock_, [] {});
+  LogExport second(options, kafka_, *to_, clock_, [] {});
+  {
+    ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+    ASSERT_OK_AND_ASSIGN(const LogExport::Round round, first.CopyRound(*beside));
+    EXPECT_EQ(round.records, 10);
+    EXPECT_EQ(round.unread, 0);
+    ASSERT_OK_AND_ASSIGN(const LogExport::Round nothing, second.CopyRound(*beside));
+    EXPECT_EQ(nothing.records, 0);
+  }
+  Append(*log_, clock_, {source_, 0}, 10, 12);
+  log_.reset();
+  ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
+  EXPECT_EQ(second.BehindOf(*whole), 2);
+  ASSERT_OK(second.Finish(*whole));
+  EXPECT_EQ(second.copied(), 2);
+  const absl::Status lost = first.Finish(*whole);
+  EXPECT_EQ(lost.code(), absl::StatusCode::kAborted) << lost;
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
 }
 
 TEST_F(LogExportTest, GivesNoOffsetAgainThatAGroupHasSeen) {

@@ -1,0 +1,139 @@
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/any_invocable.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
+#include "core/embedded_log/inspect.h"
+#include "core/kafka/kafka_log.h"
+#include "core/kafka/partition_copier.h"
+#include "core/stream/blocking_reader.h"
+#include "core/stream/log.h"
+#include "core/stream/record.h"
+#include "log_export_marks.h"
+
+namespace postrider {
+
+struct LogExportOptions {
+  // Records that only keep the place of what is gone already, so that every offset stays what it
+  // is; past so many it is not begun.
+  int64_t fillers_max = 200'000'000;
+  // After a run that was interrupted: so long nothing comes to Kafka, and all that was on its way
+  // then is there.
+  std::chrono::milliseconds settle{2'000};
+};
+
+// Copies an embedded log to Kafka: topics with their settings, records with their times at their
+// offsets, positions of groups. CopyRound() copies what there is of a log that a service goes on
+// writing, as often as one likes; Finish() the rest, of one that no service has.
+//
+// State (topics that are compacted and that no group has a position in) is copied by Finish() alone
+// and begins at offset 0: what compaction removes meanwhile would be missed between two rounds.
+//
+// It may be ended at any time and begun anew by another process, which goes on behind the last
+// record that is there, once it has compared the last ones of each partition with the log. What
+// does not fit is never gone on with: the topic is marked as spoiled.
+//
+// Threads: owned by one; all calls block. Bounds: the copier's, and a digest of the last records.
+class LogExport {
+ public:
+  // What this run has done for one topic.
+  struct TopicReport {
+    int64_t records = 0;
+    int64_t last = 0;     // of these by Finish()
+    int64_t fillers = 0;  // in place of what had been there before the first record
+    int64_t missing = 0;  // offsets without a record: damage, if it is not compacted
+    bool renumbered = false;
+  };
+  struct Round {
+    int64_t records = 0;
+    int64_t unread = 0;  // partitions that could not be read to their end
+  };
+
+  // All outlive it. `tick` is called now and then while something is copied.
+  LogExport(const LogExportOptions& options, const KafkaOptions& kafka, Log& to, const Clock& clock,
+            absl::AnyInvocable<void()> tick);
+
+  // kFailedPrecondition: Kafka has something of others, or of this log and spoiled, or the export
+  // has come to its end; kAborted: another run has taken it over. Nothing was harmed.
+  absl::StatusOr<Round> CopyRound(LogInspector& from);
+  // kAlreadyExists: this very log was exported before; nothing was to be done.
+  absl::Status Finish(LogInspector& from);
+
+  // Records that are not copied yet, of topics that rounds copy; and bytes of state.
+  int64_t BehindOf(const LogInspector& from) const;
+  static uint64_t StateBytesOf(const LogInspector& from);
+
+  const std::map<std::string, TopicReport>& reports() const { return reports_; }
+  int64_t copied() const { return copied_; }
+
+ private:
+  using GroupPosition = LogInspector::GroupPosition;
+  using PartitionState = LogInspector::PartitionState;
+  using TopicState = LogInspector::TopicState;
+  using Groups = std::map<std::string, std::vector<CommitEntry>>;
+  enum class Step { kRound, kLast };
+  enum class Positions { kNone, kTheSame };  // that a group may have in Kafka
+
+  absl::Status Begin(const LogInspector& from);
+  absl::Status TakeTopics(const LogInspector& from);
+  absl::Status CheckSameLog(const std::vector<TopicState>& topics) const;
+  absl::StatusOr<bool> HasRecords(const TopicState& topic);
+  absl::Status CheckGroups(const Groups& groups, Positions allowed);
+  absl::Status CheckFillers(const LogInspector& from);
+  absl::Status Settle(const std::vector<TopicState>& topics);
+  absl::Status RemakeState(const LogInspector& from);
+
+  absl::Status CopyAsItIs(LogInspector& from, const TopicState& topic, size_t number, Step step);
+  absl::Status CopyRenumbered(LogInspector& from, const TopicState& topic, size_t number);
+  absl::StatusOr<int64_t> NextOf(LogInspector& from, const TopicState& topic,
+                                 const TopicPartition& tp, int64_t begin, int64_t end);
+  absl::Status CheckTail(LogInspector& from, const TopicState& topic, const TopicPartition& tp,
+                         int64_t low, int64_t end);
+  // Until all is acknowledged; then trims.
+  absl::Status EndCopy();
+  absl::Status Trim();
+  absl::Status CheckEnds();
+  absl::Status CopyPositions(const Groups& groups);
+
+  absl::StatusOr<Log::Range> Offsets(const TopicPartition& tp);
+  absl::Status Fault(const absl::Status& status);
+  absl::Status Spoil(const std::string& topic, absl::string_view why);
+
+  const LogExportOptions options_;
+  const KafkaOptions& kafka_;
+  Log& to_;
+  const Clock& clock_;
+  absl::AnyInvocable<void()> tick_;
+  LogExportMarks marks_;
+  bool begun_ = false;
+  MonotonicTime checked_;  // that no other run has taken it over
+  std::set<std::string> taken_;
+  std::unique_ptr<PartitionCopier> copier_;
+  std::unique_ptr<BlockingReader> reader_;
+  std::unique_ptr<EventLoop> loop_;
+  std::map<TopicPartition, int64_t> farthest_;  // position of any group
+  // Of Kafka: where it goes on, and where it begins.
+  std::map<TopicPartition, int64_t> next_;
+  std::map<TopicPartition, int64_t> begin_;
+  // Put and not acknowledged yet, and what to trim then.
+  std::map<TopicPartition, int64_t> put_;
+  std::map<TopicPartition, int64_t> trim_;
+  std::set<TopicPartition> touched_;
+  std::map<std::string, TopicReport> reports_;
+  int64_t copied_ = 0;
+};
+
+}  // namespace postrider
