@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "core/base/bytes.h"
 #include "core/base/status_macros.h"
 #include "core/crypto/digest.h"
@@ -14,10 +12,10 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
+using Positions = LogExportTarget::Positions;
 using State = LogExportMarks::State;
 
 constexpr milliseconds kTimeout{120'000};
-constexpr absl::Duration kAgain = absl::Milliseconds(200);
 constexpr int16_t kReplication = 3;
 // So many records at the end of what is in Kafka are compared before it is gone on with.
 constexpr int64_t kTailRecords = 1'000;
@@ -43,8 +41,8 @@ Sha256Digest DigestOf(const LogRecord& record) {
   return Sha256(all.bytes());
 }
 
-std::map<std::string, std::vector<CommitEntry>> GroupsOf(const LogInspector& from) {
-  std::map<std::string, std::vector<CommitEntry>> groups;
+LogExportTarget::Groups GroupsOf(const LogInspector& from) {
+  LogExportTarget::Groups groups;
   for (const LogInspector::GroupPosition& one : from.Positions()) {
     groups[one.group].push_back({one.tp, one.position});
   }
@@ -58,11 +56,6 @@ TopicSpec SpecOf(const LogInspector::TopicState& topic) {
   spec.replication = kReplication;
   spec.settings = topic.settings;
   return spec;
-}
-
-// kUnavailable is what the embedded log says of itself.
-absl::Status AwayError(const absl::Status& status) {
-  return absl::DeadlineExceededError(status.message());
 }
 
 absl::Status OfOthers(const std::string& topic) {
@@ -117,6 +110,7 @@ absl::StatusOr<LogExport::Round> LogExport::CopyRound(LogInspector& from) {
 }
 
 absl::Status LogExport::Finish(LogInspector& from) {
+  RETURN_IF_ERROR(OpenTarget());
   const std::string outline = HexDigest(Sha256(from.Outline()));
   farthest_.clear();
   for (const GroupPosition& one : from.Positions()) {
@@ -128,15 +122,15 @@ absl::Status LogExport::Finish(LogInspector& from) {
     const State state = marks_.state();
     if (state == State::kDone && marks_.outline() == outline) return absl::AlreadyExistsError("");
     if (state == State::kPositions && marks_.outline() == outline) {
-      RETURN_IF_ERROR(CheckGroups(GroupsOf(from), Positions::kTheSame));
+      RETURN_IF_ERROR(target_->CheckGroups(GroupsOf(from), Positions::kTheSame));
       RETURN_IF_ERROR(marks_.Take());
-      RETURN_IF_ERROR(CopyPositions(GroupsOf(from)));
+      RETURN_IF_ERROR(target_->SetPositions(GroupsOf(from)));
       return marks_.Set(State::kDone, outline);
     }
   }
   if (begun_) RETURN_IF_ERROR(marks_.CheckTaken());
   RETURN_IF_ERROR(Begin(from));
-  RETURN_IF_ERROR(CheckGroups(GroupsOf(from), Positions::kNone));
+  RETURN_IF_ERROR(target_->CheckGroups(GroupsOf(from), Positions::kNone));
   RETURN_IF_ERROR(RemakeState(from));
   const std::vector<TopicState> topics = from.Topics();
   touched_.clear();
@@ -158,7 +152,7 @@ absl::Status LogExport::Finish(LogInspector& from) {
   }
   RETURN_IF_ERROR(marks_.CheckTaken());
   RETURN_IF_ERROR(marks_.Set(State::kPositions, outline));
-  RETURN_IF_ERROR(CopyPositions(GroupsOf(from)));
+  RETURN_IF_ERROR(target_->SetPositions(GroupsOf(from)));
   return marks_.Set(State::kDone, outline);
 }
 
@@ -171,6 +165,7 @@ absl::Status LogExport::Begin(const LogInspector& from) {
     }
     return TakeTopics(from);
   }
+  RETURN_IF_ERROR(OpenTarget());
   const std::vector<TopicState> topics = from.Topics();
   RETURN_IF_ERROR(marks_.Load());
   const State before = marks_.state();
@@ -184,20 +179,25 @@ absl::Status LogExport::Begin(const LogInspector& from) {
   RETURN_IF_ERROR(CheckSameLog(topics));
   // All that may be refused is looked at before anything is made.
   for (const TopicState& topic : topics) {
-    ASSIGN_OR_RETURN(const bool has, HasRecords(topic));
+    ASSIGN_OR_RETURN(const bool has, target_->HasRecords(topic));
     if (has && marks_.topics().count(topic.name) == 0) return OfOthers(topic.name);
   }
-  RETURN_IF_ERROR(CheckGroups(GroupsOf(from), Positions::kNone));
+  RETURN_IF_ERROR(target_->CheckGroups(GroupsOf(from), Positions::kNone));
   RETURN_IF_ERROR(CheckFillers(from));
-  if (before == State::kBegun) RETURN_IF_ERROR(Settle(topics));
+  if (before == State::kBegun) RETURN_IF_ERROR(target_->Settle(topics, options_.settle));
   RETURN_IF_ERROR(marks_.Take());
   checked_ = clock_.Now();
   RETURN_IF_ERROR(TakeTopics(from));
   RETURN_IF_ERROR(RemakeState(from));
-  ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
   ASSIGN_OR_RETURN(reader_, BlockingReader::Open(to_, clock_, BlockingReaderOptions()));
   ASSIGN_OR_RETURN(copier_, PartitionCopier::Open(kafka_, {}));
   begun_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status LogExport::OpenTarget() {
+  if (target_ != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(target_, LogExportTarget::Open(to_, clock_));
   return absl::OkStatus();
 }
 
@@ -222,23 +222,6 @@ absl::Status LogExport::CheckSameLog(const std::vector<TopicState>& topics) cons
                    marks_.name()));
 }
 
-// kFailedPrecondition: it has another number of partitions.
-absl::StatusOr<bool> LogExport::HasRecords(const TopicState& topic) {
-  const absl::StatusOr<int32_t> there = to_.Partitions(topic.name, kTimeout);
-  if (absl::IsNotFound(there.status())) return false;
-  RETURN_IF_ERROR(there.status());
-  if (static_cast<size_t>(*there) != topic.partitions.size()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("log export: topic ", topic.name, " is in Kafka already, with ", *there,
-                     " partitions and not ", topic.partitions.size()));
-  }
-  for (size_t i = 0; i < topic.partitions.size(); ++i) {
-    ASSIGN_OR_RETURN(const Log::Range range, Offsets(At(topic, i)));
-    if (range.end > 0) return true;
-  }
-  return false;
-}
-
 absl::Status LogExport::TakeTopics(const LogInspector& from) {
   std::vector<TopicSpec> specs;
   std::map<std::string, LogExportMarks::Topic> marks;
@@ -248,7 +231,7 @@ absl::Status LogExport::TakeTopics(const LogInspector& from) {
     const auto mark = marks_.topics().find(topic.name);
     const bool known = mark != marks_.topics().end();
     if (known && mark->second.spoiled.empty()) continue;
-    ASSIGN_OR_RETURN(const bool has, HasRecords(topic));
+    ASSIGN_OR_RETURN(const bool has, target_->HasRecords(topic));
     if (has && known) return Spoil(topic.name, mark->second.spoiled);
     if (has) return OfOthers(topic.name);
     marks[topic.name] = {MillisSinceEpoch(topic.created), ""};
@@ -260,30 +243,6 @@ absl::Status LogExport::TakeTopics(const LogInspector& from) {
   return absl::OkStatus();
 }
 
-// Until the state is kPositions no group has any there.
-absl::Status LogExport::CheckGroups(const Groups& groups, Positions allowed) {
-  for (const auto& [group, entries] : groups) {
-    std::vector<TopicPartition> partitions;
-    for (const CommitEntry& entry : entries) {
-      if (to_.Partitions(entry.tp.topic, kTimeout).ok()) partitions.push_back(entry.tp);
-    }
-    ASSIGN_OR_RETURN(const Log::GroupState state, to_.DescribeGroup(group, partitions, kTimeout));
-    bool ran = state.members > 0;
-    for (const AssignedPartition& one : state.partitions) {
-      const auto entry =
-          std::find_if(entries.begin(), entries.end(),
-                       [&one](const CommitEntry& mine) { return mine.tp == one.tp; });
-      const bool same = entry != entries.end() && one.committed == entry->position;
-      ran = ran || (one.committed.has_value() && !(same && allowed == Positions::kTheSame));
-    }
-    if (!ran) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("log export: group ", group,
-                     " has members or positions in Kafka already: a service has run there"));
-  }
-  return absl::OkStatus();
-}
-
 absl::Status LogExport::CheckFillers(const LogInspector& from) {
   int64_t fillers = 0;
   for (const TopicState& topic : from.Topics()) {
@@ -292,7 +251,7 @@ absl::Status LogExport::CheckFillers(const LogInspector& from) {
     for (size_t i = 0; i < topic.partitions.size(); ++i) {
       Log::Range range;
       if (there) {
-        ASSIGN_OR_RETURN(range, Offsets(At(topic, i)));
+        ASSIGN_OR_RETURN(range, target_->Offsets(At(topic, i)));
       }
       fillers += std::max<int64_t>(0, topic.partitions[i].begin - range.end);
     }
@@ -302,30 +261,7 @@ absl::Status LogExport::CheckFillers(const LogInspector& from) {
       "log export: offsets stay what they are, so ", fillers,
       " records must be written to Kafka and deleted again for those that are gone here; that is "
       "more than --fillers-max=",
-      options_.fillers_max, ". Give a higher one: a million takes about two seconds"));
-}
-
-// A run that was killed may have sent what Kafka shows only now.
-absl::Status LogExport::Settle(const std::vector<TopicState>& topics) {
-  std::map<TopicPartition, int64_t> before;
-  const MonotonicTime end = clock_.Now() + kTimeout;
-  while (true) {
-    std::map<TopicPartition, int64_t> ends;
-    for (const TopicState& topic : topics) {
-      if (!to_.Partitions(topic.name, kTimeout).ok()) continue;
-      for (size_t i = 0; i < topic.partitions.size(); ++i) {
-        ASSIGN_OR_RETURN(const Log::Range range, Offsets(At(topic, i)));
-        ends[At(topic, i)] = range.end;
-      }
-    }
-    if (ends == before) return absl::OkStatus();
-    if (clock_.Now() >= end) {
-      return absl::UnavailableError(
-          "log export: something else writes to the topics in Kafka that are being copied");
-    }
-    before = std::move(ends);
-    absl::SleepFor(absl::FromChrono(options_.settle));
-  }
+      options_.fillers_max, ". Give a higher one: a million takes some seconds"));
 }
 
 // State that an earlier run has begun to copy is copied anew: what it has copied may have been
@@ -334,7 +270,7 @@ absl::Status LogExport::RemakeState(const LogInspector& from) {
   for (const TopicState& topic : from.Topics()) {
     if (!Renumbered(topic, farthest_)) continue;
     if (next_.count(At(topic, 0)) > 0) continue;
-    ASSIGN_OR_RETURN(const bool has, HasRecords(topic));
+    ASSIGN_OR_RETURN(const bool has, target_->HasRecords(topic));
     if (has) {
       RETURN_IF_ERROR(to_.DeleteTopic(topic.name, kTimeout));
       RETURN_IF_ERROR(to_.EnsureTopics({SpecOf(topic)}, kTimeout));
@@ -344,23 +280,12 @@ absl::Status LogExport::RemakeState(const LogInspector& from) {
   return absl::OkStatus();
 }
 
-// Topics that were just made may not have settled everywhere.
-absl::StatusOr<Log::Range> LogExport::Offsets(const TopicPartition& tp) {
-  const MonotonicTime end = clock_.Now() + kTimeout;
-  while (true) {
-    absl::StatusOr<Log::Range> range = to_.Offsets(tp, kTimeout);
-    if (!absl::IsUnavailable(range.status())) return range;
-    if (clock_.Now() >= end) return AwayError(range.status());
-    absl::SleepFor(kAgain);
-  }
-}
-
 // Where Kafka goes on; what lies before is this partition's.
 absl::StatusOr<int64_t> LogExport::NextOf(LogInspector& from, const TopicState& topic,
                                           const TopicPartition& tp, int64_t begin, int64_t end) {
   const auto known = next_.find(tp);
   if (known != next_.end()) return known->second;
-  ASSIGN_OR_RETURN(const Log::Range there, Offsets(tp));
+  ASSIGN_OR_RETURN(const Log::Range there, target_->Offsets(tp));
   // What freezing appends lies behind the end.
   const bool frozen = topic.frozen && there.end > end;
   const int64_t low = std::max({there.begin, begin, std::min(there.end, end) - kTailRecords});
@@ -471,27 +396,13 @@ absl::Status LogExport::EndCopy() {
   if (!ended.ok()) return Fault(ended);
   for (const auto& [tp, next] : put_) next_[tp] = next;
   put_.clear();
-  return Trim();
-}
-
-absl::Status LogExport::Trim() {
-  size_t left = trim_.size();
-  absl::Status fault;
-  for (const auto& [tp, offset] : trim_) {
-    to_.Trim(*loop_, tp, offset, [&left, &fault](absl::Status status) {
-      --left;
-      if (!status.ok()) fault = std::move(status);
-    });
-    begin_[tp] = offset;
-  }
-  while (left > 0) loop_->RunOnce(seconds(1));
-  trim_.clear();
-  return fault;
+  for (const auto& [tp, begin] : trim_) begin_[tp] = begin;
+  return target_->Trim(std::exchange(trim_, {}));
 }
 
 absl::Status LogExport::CheckEnds() {
   for (const TopicPartition& tp : touched_) {
-    ASSIGN_OR_RETURN(const Log::Range there, Offsets(tp));
+    ASSIGN_OR_RETURN(const Log::Range there, target_->Offsets(tp));
     if (there.end == next_[tp]) continue;
     return Spoil(tp.topic, absl::StrCat("partition ", tp.partition, " ends at ", there.end,
                                         " and not at ", next_[tp]));
@@ -499,26 +410,9 @@ absl::Status LogExport::CheckEnds() {
   return absl::OkStatus();
 }
 
-absl::Status LogExport::CopyPositions(const Groups& groups) {
-  for (const auto& [group, entries] : groups) {
-    RETURN_IF_ERROR(to_.ResetGroup(group, entries, kTimeout));
-    std::vector<TopicPartition> partitions;
-    for (const CommitEntry& entry : entries) partitions.push_back(entry.tp);
-    ASSIGN_OR_RETURN(const Log::GroupState state, to_.DescribeGroup(group, partitions, kTimeout));
-    for (size_t i = 0; i < entries.size(); ++i) {
-      if (i < state.partitions.size() && state.partitions[i].committed == entries[i].position) {
-        continue;
-      }
-      return absl::InternalError(absl::StrCat("log export: the position of group ", group, " at ",
-                                              entries[i].tp.ToString(), " is another in Kafka"));
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status LogExport::Fault(const absl::Status& status) {
   if (absl::IsAborted(status)) return Spoil(copier_->fault_tp().topic, status.message());
-  return absl::IsUnavailable(status) ? AwayError(status) : status;
+  return absl::IsUnavailable(status) ? absl::DeadlineExceededError(status.message()) : status;
 }
 
 // That the mark cannot be written is no matter: the next run finds the fault again.

@@ -15,7 +15,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "core/base/clock.h"
-#include "core/base/event_loop.h"
 #include "core/embedded_log/inspect.h"
 #include "core/kafka/kafka_log.h"
 #include "core/kafka/partition_copier.h"
@@ -23,6 +22,7 @@
 #include "core/stream/log.h"
 #include "core/stream/record.h"
 #include "log_export_marks.h"
+#include "log_export_target.h"
 
 namespace postrider {
 
@@ -83,17 +83,13 @@ class LogExport {
   using GroupPosition = LogInspector::GroupPosition;
   using PartitionState = LogInspector::PartitionState;
   using TopicState = LogInspector::TopicState;
-  using Groups = std::map<std::string, std::vector<CommitEntry>>;
   enum class Step { kRound, kLast };
-  enum class Positions { kNone, kTheSame };  // that a group may have in Kafka
 
+  absl::Status OpenTarget();
   absl::Status Begin(const LogInspector& from);
   absl::Status TakeTopics(const LogInspector& from);
   absl::Status CheckSameLog(const std::vector<TopicState>& topics) const;
-  absl::StatusOr<bool> HasRecords(const TopicState& topic);
-  absl::Status CheckGroups(const Groups& groups, Positions allowed);
   absl::Status CheckFillers(const LogInspector& from);
-  absl::Status Settle(const std::vector<TopicState>& topics);
   absl::Status RemakeState(const LogInspector& from);
 
   absl::Status CopyAsItIs(LogInspector& from, const TopicState& topic, size_t number, Step step);
@@ -104,11 +100,8 @@ class LogExport {
                          int64_t low, int64_t end);
   // Until all is acknowledged; then trims.
   absl::Status EndCopy();
-  absl::Status Trim();
   absl::Status CheckEnds();
-  absl::Status CopyPositions(const Groups& groups);
 
-  absl::StatusOr<Log::Range> Offsets(const TopicPartition& tp);
   absl::Status Fault(const absl::Status& status);
   absl::Status Spoil(const std::string& topic, absl::string_view why);
 
@@ -121,9 +114,9 @@ class LogExport {
   bool begun_ = false;
   MonotonicTime checked_;  // that no other run has taken it over
   std::set<std::string> taken_;
+  std::unique_ptr<LogExportTarget> target_;
   std::unique_ptr<PartitionCopier> copier_;
   std::unique_ptr<BlockingReader> reader_;
-  std::unique_ptr<EventLoop> loop_;
   std::map<TopicPartition, int64_t> farthest_;  // position of any group
   // Of Kafka: where it goes on, and where it begins.
   std::map<TopicPartition, int64_t> next_;

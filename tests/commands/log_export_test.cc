@@ -27,6 +27,7 @@
 #include "log_export_command.h"
 #include "log_export_marks.h"
 #include "tests/core/state/temporary_directory.h"
+#include "tests/fakes/forwarding_log.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider {
@@ -236,6 +237,59 @@ TEST_F(LogExportTest, GoesOnBehindNothingThatTwoExportsHaveWritten) {
   ASSERT_OK(Export());
   EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
   EXPECT_EQ(InKafka({source_, 0}).size(), 100u);
+}
+
+TEST_F(LogExportTest, SaysWhenSomethingElseWritesToATopicMeanwhile) {
+  Append(*log_, clock_, {source_, 0}, 0, 10);
+  LogExport exporting({}, kafka_, *to_, clock_, [] {});
+  {
+    ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+    ASSERT_OK(exporting.CopyRound(*beside));
+  }
+  Append(*to_, clock_, {source_, 0}, 0, 1, "foreign");
+  Append(*log_, clock_, {source_, 0}, 10, 20);
+  log_.reset();
+  {
+    ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
+    const absl::Status refused = exporting.Finish(*whole);
+    EXPECT_THAT(refused.message(), HasSubstr("a record of offset 10 was stored at 11"));
+    EXPECT_THAT(refused.message(), HasSubstr("delete the topic there and run the export again"));
+  }
+  EXPECT_THAT(Export().message(), HasSubstr("a record of offset 10 was stored at 11"));
+  ASSERT_OK(to_->DeleteTopic(source_, kTimeout));
+  ASSERT_OK(Export());
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
+}
+
+// Kafka whose end of a partition shows late what a killed run has sent.
+class LateLog : public ForwardingLog {
+ public:
+  LateLog(Log& log, TopicPartition tp) : ForwardingLog(log), log_(log), tp_(std::move(tp)) {}
+  absl::StatusOr<Range> Offsets(const TopicPartition& tp, milliseconds timeout) override {
+    absl::StatusOr<Range> range = log_.Offsets(tp, timeout);
+    if (tp == tp_ && late_ > 0 && range.ok()) range->end -= late_--;
+    return range;
+  }
+
+ private:
+  Log& log_;
+  const TopicPartition tp_;
+  int late_ = 3;
+};
+
+TEST_F(LogExportTest, WaitsForWhatAKilledRunHadOnItsWay) {
+  Append(*log_, clock_, {source_, 0}, 0, 100);
+  Interrupted([this](LogInspector& log, PartitionCopier& copier) {
+    Put(log, copier, {source_, 0}, 0, 0, 40);
+  });
+  LateLog late(*to_, {source_, 0});
+  LogExportOptions options;
+  options.settle = milliseconds(20);
+  LogExport exporting(options, kafka_, late, clock_, [] {});
+  ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
+  ASSERT_OK(exporting.Finish(*whole));
+  EXPECT_EQ(exporting.copied(), 60);
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
 }
 
 TEST_F(LogExportTest, CopiesStateAnewThatARunHasBegunToCopy) {
