@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/types/optional.h"
+#include "core/http/internal/field_text.h"
 
 namespace postrider::internal {
 namespace {
@@ -13,14 +14,6 @@ constexpr absl::string_view kHttp1 = "HTTP/1.";
 constexpr absl::string_view kHttp2 = "HTTP/2";
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
-
-bool IsBlank(char c) { return c == ' ' || c == '\t'; }
-
-absl::string_view StripBlanks(absl::string_view text) {
-  while (!text.empty() && IsBlank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && IsBlank(text.back())) text.remove_suffix(1);
-  return text;
-}
 
 // Calls `take` with each element of a list as "a, b", empty ones included.
 template <typename Take>
@@ -79,13 +72,13 @@ void ResponseFraming::OnField(absl::string_view name, absl::string_view value) {
   last_field_ = Field::kOther;
   switch (name.size()) {
     case 10:
-      if (absl::EqualsIgnoreCase(name, "connection")) OnConnection(value);
+      if (IsSame(name, "connection")) OnConnection(value);
       break;
     case 14:
-      if (absl::EqualsIgnoreCase(name, "content-length")) OnLength(value);
+      if (IsSame(name, "content-length")) OnLength(value);
       break;
     case 17:
-      if (absl::EqualsIgnoreCase(name, "transfer-encoding")) OnCoding(value);
+      if (IsSame(name, "transfer-encoding")) OnCoding(value);
       break;
     default:
       break;
@@ -114,21 +107,21 @@ void ResponseFraming::OnLength(absl::string_view value) {
 void ResponseFraming::OnCoding(absl::string_view value) {
   last_field_ = Field::kCoding;
   ForEachElement(value, [this](absl::string_view element) {
-    if (element.empty() || absl::EqualsIgnoreCase(element, "identity")) {
+    if (element.empty() || IsSame(element, "identity")) {
       Doubt();  // no coding since RFC 7230
       return;
     }
-    if (last_chunked_) contradicts_ = contradicts_ || absl::EqualsIgnoreCase(element, "chunked");
+    if (last_chunked_) contradicts_ = contradicts_ || IsSame(element, "chunked");
     has_coding_ = true;
-    last_chunked_ = absl::EqualsIgnoreCase(element, "chunked");
+    last_chunked_ = IsSame(element, "chunked");
   });
 }
 
 void ResponseFraming::OnConnection(absl::string_view value) {
   last_field_ = Field::kConnection;
   ForEachElement(value, [this](absl::string_view element) {
-    close_ = close_ || absl::EqualsIgnoreCase(element, "close");
-    keep_alive_ = keep_alive_ || absl::EqualsIgnoreCase(element, "keep-alive");
+    close_ = close_ || IsSame(element, "close");
+    keep_alive_ = keep_alive_ || IsSame(element, "keep-alive");
   });
 }
 

@@ -1,6 +1,9 @@
 #include "core/http/internal/response_parser.h"
 
 #include <algorithm>
+#include <cstring>
+
+#include "core/http/internal/field_text.h"
 
 namespace postrider::internal {
 namespace {
@@ -9,12 +12,14 @@ constexpr absl::string_view kBegin = "HTTP/";
 // A longer line in parts gives its memory back.
 constexpr size_t kHeldKept = 1024;
 
-bool IsBlank(char c) { return c == ' ' || c == '\t'; }
+constexpr size_t kNowhere = absl::string_view::npos;
 
-absl::string_view StripBlanks(absl::string_view text) {
-  while (!text.empty() && IsBlank(text.front())) text.remove_prefix(1);
-  while (!text.empty() && IsBlank(text.back())) text.remove_suffix(1);
-  return text;
+// absl's find() is a call into its library, which costs more than the search of a line.
+size_t Find(absl::string_view text, char c) {
+  if (text.empty()) return kNowhere;
+  const void* const found = std::memchr(text.data(), c, text.size());
+  return found == nullptr ? kNowhere
+                          : static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 }  // namespace
@@ -36,6 +41,8 @@ void ResponseParser::Start(const ResponseLimits& limits, AnswerTo request) {
 size_t ResponseParser::OnBytes(absl::string_view bytes) {
   size_t taken = 0;
   if (!bytes.empty()) received_any_ = true;
+  // One look at all lines that lie whole in the bytes of a head.
+  may_hold_nul_ = state_ > State::kField || Find(bytes, '\0') != kNowhere;
   while (taken < bytes.size() && state_ != State::kDone) {
     const absl::string_view rest = bytes.substr(taken);
     switch (state_) {
@@ -81,8 +88,8 @@ size_t ResponseParser::TakeLine(absl::string_view bytes) {
     Stop(HttpFailure::kProtocol);
     return 0;
   }
-  const size_t end = bytes.find('\n');
-  const bool complete = end != absl::string_view::npos;
+  const size_t end = Find(bytes, '\n');
+  const bool complete = end != kNowhere;
   const size_t size = complete ? end + 1 : bytes.size();
   if (complete && held_.empty()) {
     OnLine(bytes.substr(0, size));
@@ -94,16 +101,19 @@ size_t ResponseParser::TakeLine(absl::string_view bytes) {
   }
   held_.append(bytes.data(), size);
   if (!complete) return size;
+  may_hold_nul_ = true;
   OnLine(held_);
   held_.clear();
   if (held_.capacity() > kHeldKept) held_.shrink_to_fit();
   return size;
 }
 
-// What is none is told at its first byte: it may have no end of a line.
+// What is none is told at its first byte, for it may have no end of a line; not past the limit,
+// where it is too large before it is wrong.
 bool ResponseParser::MayBeStatusLine(absl::string_view bytes) const {
   if (held_.size() >= kBegin.size()) return true;
-  const absl::string_view wanted = kBegin.substr(held_.size());
+  const size_t held = held_.size();
+  const absl::string_view wanted = kBegin.substr(held, reader_.header_bytes_left() - held);
   const size_t size = std::min(bytes.size(), wanted.size());
   return bytes.substr(0, size) == wanted.substr(0, size);
 }
@@ -115,9 +125,8 @@ void ResponseParser::OnLine(absl::string_view line) {
   }
   line.remove_suffix(1);
   if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
-  if (line.find('\r') != absl::string_view::npos || line.find('\0') != absl::string_view::npos) {
-    framing_.Doubt();
-  }
+  if (Find(line, '\r') != kNowhere) framing_.Doubt();
+  if (may_hold_nul_ && Find(line, '\0') != kNowhere) framing_.Doubt();
   if (state_ == State::kStatusLine) {
     const int status = framing_.OnStatusLine(line);
     if (status == 0) {
@@ -140,8 +149,8 @@ void ResponseParser::OnFieldLine(absl::string_view text) {
     framing_.OnFold();
     return;
   }
-  const size_t colon = text.find(':');
-  if (colon == absl::string_view::npos || colon == 0) {
+  const size_t colon = Find(text, ':');
+  if (colon == kNowhere || colon == 0) {
     framing_.Doubt();
     return;
   }

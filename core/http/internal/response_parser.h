@@ -80,6 +80,7 @@ class ResponseParser {
   bool whole_ = false;
   bool surplus_ = false;
   bool received_any_ = false;
+  bool may_hold_nul_ = true;  // the line that is taken
 };
 
 }  // namespace postrider::internal

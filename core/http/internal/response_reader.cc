@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "core/http/internal/field_text.h"
 
 namespace postrider::internal {
 namespace {
@@ -76,13 +77,12 @@ void ResponseReader::OnHeadEnd() {
 
 void ResponseReader::OnField(absl::string_view name, absl::string_view value) {
   if (value.size() > kFieldBytesMax) return;
-  if (absl::EqualsIgnoreCase(name, "retry-after") && retry_after_.size() < kFieldsKept) {
+  if (IsSame(name, "retry-after") && retry_after_.size() < kFieldsKept) {
     retry_after_.emplace_back(value);
-  } else if (absl::EqualsIgnoreCase(name, "date")) {
+  } else if (IsSame(name, "date")) {
     date_ = std::string(value);
   } else if (!limits_.kept_prefix.empty() && kept_.size() < kKeptMax &&
-             absl::StartsWithIgnoreCase(name, limits_.kept_prefix) &&
-             name.size() <= kFieldBytesMax) {
+             BeginsWith(name, limits_.kept_prefix) && name.size() <= kFieldBytesMax) {
     kept_.emplace_back(absl::AsciiStrToLower(name), std::string(value));
   }
 }

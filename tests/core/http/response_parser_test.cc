@@ -495,6 +495,11 @@ TEST(ResponseParserTest, TooLargeAHeadIsAFailureOnBothSidesOfEachLimit) {
   EXPECT_EQ(Read(head(1'001)).failure, HttpFailure::kHeadersTooLarge);
   EXPECT_EQ(Read("HTTP/1.1 200 " + std::string(987, 'y')).failure, HttpFailure::kNone);
   EXPECT_EQ(Read("HTTP/1.1 200 " + std::string(988, 'y')).failure, HttpFailure::kHeadersTooLarge);
+  // What comes first counts: the limit, or the byte that is no HTTP.
+  const std::string interim = "HTTP/1.1 103 H\r\nX: " + std::string(975, 'y') + "\r\n\r\n";
+  ASSERT_EQ(interim.size(), 998u);
+  EXPECT_EQ(Read(interim + "HTx").failure, HttpFailure::kHeadersTooLarge);
+  EXPECT_EQ(Read(interim + "Hx\n").failure, HttpFailure::kProtocol);
   const auto lines = [](int count) {
     std::string text = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n";
     for (int i = 3; i < count; ++i) text += "a: b\r\n";
