@@ -43,13 +43,11 @@ MessageView MessageContent::View() const {
 
 absl::StatusOr<std::unique_ptr<MessageContent>> MakeMessageContent(absl::string_view encoded) {
   auto content = std::make_unique<MessageContent>();
-  absl::string_view data;
-  ASSIGN_OR_RETURN(content->record, subscriptions::DecodeDispatchRecordHead(encoded, data));
   content->encoded = std::string(encoded);
-  if (!IsOneJsonValue(data)) {
+  ASSIGN_OR_RETURN(content->record, subscriptions::ViewDispatchRecord(content->encoded));
+  if (!IsOneJsonValue(content->data())) {
     return absl::DataLossError("dispatch record: the data are not one JSON value");
   }
-  content->data_bytes = data.size();
   content->message_id = subscriptions::FormatMessageId(content->record.message_id);
   return content;
 }

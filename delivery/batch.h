@@ -25,14 +25,15 @@ namespace postrider::delivery {
 // What is sent of a message, and what tells of it: only while it may be sent soon.
 struct MessageContent {
   std::string encoded;  // the dispatch record's own bytes, as the log and the backlog have them
-  subscriptions::DispatchRecord record;  // without its data
-  size_t data_bytes = 0;                 // the data are the last ones of `encoded`
+  subscriptions::DispatchRecordView record;  // of `encoded`
   std::string message_id;
   BacklogRoom::Hold room;  // of one that was read back
 
-  absl::string_view data() const {
-    return absl::string_view(encoded).substr(encoded.size() - data_bytes);
-  }
+  MessageContent() = default;
+  MessageContent(const MessageContent&) = delete;
+  MessageContent& operator=(const MessageContent&) = delete;
+
+  absl::string_view data() const { return record.data; }
   // Its texts belong to this.
   MessageView View() const;
 };

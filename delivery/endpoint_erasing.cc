@@ -34,7 +34,7 @@ void EndpointFunction::LookAtErasures() {
   erase_from_ = 0;
 }
 
-bool EndpointFunction::IsToBeForgotten(const subscriptions::DispatchRecord& record) const {
+bool EndpointFunction::IsToBeForgotten(const subscriptions::DispatchRecordView& record) const {
   return program_.snapshot() != nullptr &&
          program_.snapshot()->erasures()->Cover(record.customer, record.tenant, record.event_id,
                                                 record.dispatch_time);
@@ -70,7 +70,7 @@ bool EndpointFunction::EraseFrom(EndpointState& state) {
         absl::StatusOr<std::unique_ptr<MessageContent>> content = MakeMessageContent(encoded);
         // One that cannot be read is met where it is drained.
         if (!content.ok()) return true;
-        const subscriptions::DispatchRecord& record = (*content)->record;
+        const subscriptions::DispatchRecordView& record = (*content)->record;
         if (!erasures_->Cover(record.customer, record.tenant, record.event_id,
                               record.dispatch_time)) {
           return true;

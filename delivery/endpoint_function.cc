@@ -264,7 +264,14 @@ void EndpointFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
     if (Stopped(state)) Want(state, ParkReason::kStopped);
   }
   Add(state, std::move(message));
-  Schedule(state);
+  if (!OnlyGathers(state)) Schedule(state);
+}
+
+// Whether the open batch is all that a new message can have changed: then nothing has become
+// sendable by it.
+bool EndpointFunction::OnlyGathers(const EndpointState& state) {
+  return !state.streaming && !state.open_due && state.order == nullptr && state.ready.empty() &&
+         state.waiting.empty() && state.flag == Backlog::Flag::kNone;
 }
 
 void EndpointFunction::OnSkipped(TaskContext&, const LogRecord& record) {

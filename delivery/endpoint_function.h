@@ -160,6 +160,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void Reject(const LogRecord& record);
   bool IsEntry(const EndpointState& state, uint64_t order, const IdBytes& digest);
   void Add(EndpointState& state, Message message);
+  static bool OnlyGathers(const EndpointState& state);
   void CloseOpen(EndpointState& state);
   void StartOpen(EndpointState& state, const Message& first);
   void Sweep();
@@ -231,7 +232,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void LookAtErasures();
   void EraseSome();
   bool EraseFrom(EndpointState& state);
-  bool IsToBeForgotten(const subscriptions::DispatchRecord& record) const;
+  bool IsToBeForgotten(const subscriptions::DispatchRecordView& record) const;
 
   // endpoint_way_out.cc
   bool AwaitsWayOut(EndpointState& state);

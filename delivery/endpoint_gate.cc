@@ -44,7 +44,7 @@ bool SaysNothing(const HttpResult& result) {
 
 // Who ended the last pause wanted no message like this, which waited then.
 bool IsSkipped(const subscriptions::PauseSettings& pause,
-               const subscriptions::DispatchRecord& record) {
+               const subscriptions::DispatchRecordView& record) {
   const bool waited = pause.resumed_at == WallTime() || record.dispatch_time < pause.resumed_at;
   switch (pause.resume) {
     case subscriptions::ResumeKind::kAll:

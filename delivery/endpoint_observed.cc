@@ -72,9 +72,9 @@ AttemptFacts EndpointFunction::FactsOf(const HttpRequest& request, const Batch& 
   facts.started_at = ctx_->clock().Wall();
   facts.customer = batch.messages.front().content->record.customer;
   for (const Message& message : batch.messages) {
-    const std::string& tenant = message.content->record.tenant;
+    const absl::string_view tenant = message.content->record.tenant;
     if (std::find(facts.tenants.begin(), facts.tenants.end(), tenant) == facts.tenants.end()) {
-      facts.tenants.push_back(tenant);
+      facts.tenants.emplace_back(tenant);
     }
     // One too many says that there are too many.
     if (facts.tenants.size() > dlq::AttemptReport::kTenantsMax) break;

@@ -220,7 +220,7 @@ EndpointFunction::Admission EndpointFunction::Admit(EndpointState& state, Batch&
   std::vector<absl::optional<dlq::RefusalReason>> refused(batch.messages.size());
   size_t count = 0;
   for (size_t i = 0; i < batch.messages.size(); ++i) {
-    const subscriptions::DispatchRecord& record = batch.messages[i].content->record;
+    const subscriptions::DispatchRecordView& record = batch.messages[i].content->record;
     if (IsToBeForgotten(record)) {
       refused[i] = dlq::RefusalReason::kErased;
       ++count;

@@ -206,7 +206,7 @@ void EndpointFunction::GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadR
 
 void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadReason reason,
                               const Batch& batch, std::shared_ptr<Ending::Group> group) {
-  const DispatchRecord& record = message.content->record;
+  const subscriptions::DispatchRecordView& record = message.content->record;
   if (IsToBeForgotten(record)) {
     return Refuse(state, message, dlq::RefusalReason::kErased, std::move(group));
   }
@@ -219,10 +219,10 @@ void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadR
   letter.last_status = batch.last.status;
   if (batch.tries > 0) letter.last_outcome = std::string(OutcomeName(batch.last.kind));
   letter.message_id = message.content->message_id;
-  letter.event_id = record.event_id;
-  letter.type = record.type;
-  letter.tenant = record.tenant;
-  letter.department = record.department;
+  letter.event_id = std::string(record.event_id);
+  letter.type = std::string(record.type);
+  letter.tenant = std::string(record.tenant);
+  if (record.department) letter.department = std::string(*record.department);
   letter.event_time = record.event_time;
   letter.given_up_at = ctx_->clock().Wall();
   letter.data = std::string(message.content->data());
@@ -253,14 +253,14 @@ void EndpointFunction::GiveUp(EndpointState& state, Message& message, dlq::DeadR
 
 void EndpointFunction::Refuse(EndpointState& state, const Message& message,
                               dlq::RefusalReason reason, std::shared_ptr<Ending::Group> group) {
-  const DispatchRecord& record = message.content->record;
+  const subscriptions::DispatchRecordView& record = message.content->record;
   dlq::RefusalReport report;
   report.reason = reason;
   report.customer = record.customer;
   report.endpoint = record.identity.endpoint;
   report.message_id = message.content->message_id;
-  report.event_id = record.event_id;
-  report.source_topic = record.identity.source_topic;
+  report.event_id = std::string(record.event_id);
+  report.source_topic = std::string(record.identity.source_topic);
   report.source_partition = record.identity.source_partition;
   report.source_offset = record.identity.source_offset;
   report.time = ctx_->clock().Wall();

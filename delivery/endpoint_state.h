@@ -65,7 +65,7 @@ struct Flight {
   void KeepTenants() {
     if (on_wire) return;
     for (const Message& message : batch.messages) {
-      if (message.content != nullptr) tenants.push_back(message.content->record.tenant);
+      if (message.content != nullptr) tenants.emplace_back(message.content->record.tenant);
     }
     std::sort(tenants.begin(), tenants.end());
     tenants.erase(std::unique(tenants.begin(), tenants.end()), tenants.end());

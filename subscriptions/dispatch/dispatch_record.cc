@@ -79,7 +79,8 @@ void AppendFields(const DispatchRecord& record, ByteWriter& out) {
 
 }  // namespace
 
-IdBytes MessageIdentity::Digest() const {
+template <typename Text>
+IdBytes BasicMessageIdentity<Text>::Digest() const {
   ByteWriter bytes;
   bytes.String(source_topic);
   bytes.Zigzag(source_partition);
@@ -90,6 +91,9 @@ IdBytes MessageIdentity::Digest() const {
   bytes.Varint(replay);
   return FirstHalf(Sha256(bytes.bytes()));
 }
+
+template struct BasicMessageIdentity<std::string>;
+template struct BasicMessageIdentity<absl::string_view>;
 
 IdBytes MakeMessageId(const MessageIdentity& identity, absl::string_view given_event_id) {
   ByteWriter bytes;
@@ -148,14 +152,32 @@ std::string EncodeDispatchRecord(const DispatchRecord& record) {
 }
 
 absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes) {
-  absl::string_view data;
-  ASSIGN_OR_RETURN(DispatchRecord record, DecodeDispatchRecordHead(bytes, data));
-  record.data = std::string(data);
+  ASSIGN_OR_RETURN(const DispatchRecordView view, ViewDispatchRecord(bytes));
+  DispatchRecord record;
+  MessageIdentity& identity = record.identity;
+  identity.source_topic = std::string(view.identity.source_topic);
+  identity.source_partition = view.identity.source_partition;
+  identity.incarnation_ms = view.identity.incarnation_ms;
+  identity.source_offset = view.identity.source_offset;
+  identity.endpoint = view.identity.endpoint;
+  identity.projection = view.identity.projection;
+  identity.replay = view.identity.replay;
+  record.part = view.part;
+  record.customer = view.customer;
+  record.message_id = view.message_id;
+  record.event_id = std::string(view.event_id);
+  record.type = std::string(view.type);
+  record.tenant = std::string(view.tenant);
+  if (view.department) record.department = std::string(*view.department);
+  record.event_time = view.event_time;
+  record.dispatch_time = view.dispatch_time;
+  record.endpoint_xid = view.endpoint_xid;
+  record.grants_xid = view.grants_xid;
+  record.data = std::string(view.data);
   return record;
 }
 
-absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
-                                                        absl::string_view& data) {
+absl::StatusOr<DispatchRecordView> ViewDispatchRecord(absl::string_view bytes) {
   ByteReader in(bytes);
   const uint8_t version = in.U8();
   if (!in.ok()) return Unreadable("empty");
@@ -168,14 +190,14 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
   }
   const uint8_t flags = in.U8();
   if (flags > 1) return Unreadable("unknown flags");
-  DispatchRecord record;
-  MessageIdentity& identity = record.identity;
+  DispatchRecordView record;
+  BasicMessageIdentity<absl::string_view>& identity = record.identity;
   bool fits = true;
   if (version != kVersionOfFirstPart) {
     record.part = ReadU32(in, &fits);
     if (record.part == 0) fits = false;
   }
-  identity.source_topic = std::string(in.String());
+  identity.source_topic = in.String();
   const int64_t partition = in.Zigzag();
   if (partition < 0 || partition > INT32_MAX) fits = false;
   identity.source_partition = static_cast<int32_t>(partition);
@@ -186,10 +208,10 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
   identity.replay = ReadU32(in, &fits);
   record.customer = CustomerId(ReadId(in));
   record.message_id = ReadId(in);
-  record.event_id = std::string(in.String());
-  record.type = std::string(in.String());
-  record.tenant = std::string(in.String());
-  if (flags == 1) record.department = std::string(in.String());
+  record.event_id = in.String();
+  record.type = in.String();
+  record.tenant = in.String();
+  if (flags == 1) record.department = in.String();
   record.event_time = WallTimeFromMillis(in.Zigzag());
   record.dispatch_time = WallTimeFromMillis(in.Zigzag());
   record.endpoint_xid = in.Varint();
@@ -199,7 +221,7 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
   if (in.rest().empty()) return Unreadable("no data");
   // A varint can be written longer than it needs: only what Encode writes is taken.
   if (in.padded()) return Unreadable("a number is padded");
-  data = in.rest();
+  record.data = in.rest();
   return record;
 }
 

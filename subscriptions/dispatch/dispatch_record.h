@@ -15,9 +15,10 @@
 namespace postrider::subscriptions {
 
 // What names a message for good: where its event stands in the log, for whom it is, and
-// which replay.
-struct MessageIdentity {
-  std::string source_topic;
+// which replay. `Text` holds the bytes of its texts, or shows them where they stand.
+template <typename Text>
+struct BasicMessageIdentity {
+  Text source_topic;
   int32_t source_partition = 0;
   int64_t incarnation_ms = 0;
   int64_t source_offset = 0;
@@ -25,10 +26,13 @@ struct MessageIdentity {
   uint32_t projection = 0;
   uint32_t replay = 0;
 
-  friend bool operator==(const MessageIdentity&, const MessageIdentity&) = default;
+  friend bool operator==(const BasicMessageIdentity&, const BasicMessageIdentity&) = default;
   // 128 bits of SHA-256 over all of it: for exact comparison by hash.
   IdBytes Digest() const;
 };
+extern template struct BasicMessageIdentity<std::string>;
+extern template struct BasicMessageIdentity<absl::string_view>;
+using MessageIdentity = BasicMessageIdentity<std::string>;
 
 // An endpoint in one of its parts: one with a parallelism of k is spread over k keys, and so over
 // as many key groups. The key of a record of the dispatch topic, and of all that a worker keeps of
@@ -47,23 +51,27 @@ uint32_t PartOf(const IdBytes& message_id, int parts);
 
 // One message on its way from the matcher to a worker: one event for one endpoint, in one part of
 // it. The key of its log record is that part's.
-struct DispatchRecord {
-  MessageIdentity identity;
+template <typename Text>
+struct BasicDispatchRecord {
+  BasicMessageIdentity<Text> identity;
   uint32_t part = 0;
   CustomerId customer;
   IdBytes message_id{};  // see MakeMessageId()
-  std::string event_id;
-  std::string type;
-  std::string tenant;
-  absl::optional<std::string> department;
+  Text event_id;
+  Text type;
+  Text tenant;
+  absl::optional<Text> department;
   WallTime event_time;
   WallTime dispatch_time;
   // changed_xid of the rows that the matcher used: a worker whose snapshot does not see them yet
   // waits before it says "deleted" or "not granted".
   uint64_t endpoint_xid = 0;
   uint64_t grants_xid = 0;
-  std::string data;  // the event's own bytes, proven to be one JSON value
+  Text data;  // the event's own bytes, proven to be one JSON value
 };
+using DispatchRecord = BasicDispatchRecord<std::string>;
+// Of a record whose bytes lie elsewhere and outlive it.
+using DispatchRecordView = BasicDispatchRecord<absl::string_view>;
 
 // `msg_` + base32: 128 bits of SHA-256 over (topic, event id, endpoint, projection); `event_id`
 // empty: over topic, partition, incarnation and offset in its place. The same over retries,
@@ -78,9 +86,8 @@ std::string EncodeDispatchRecord(const DispatchRecord& record);
 // kUnimplemented: of a newer version, which a newer program reads. kDataLoss: anything else that
 // Encode would not have written.
 absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes);
-// The same without its data, which are shown where they stand in `bytes`.
-absl::StatusOr<DispatchRecord> DecodeDispatchRecordHead(absl::string_view bytes,
-                                                        absl::string_view& data);
+// The same without copies: its texts stand in `bytes`, the data to their end.
+absl::StatusOr<DispatchRecordView> ViewDispatchRecord(absl::string_view bytes);
 
 // `<prefix>dispatch.<pool>` with a partition per key group and no time limit: its owner trims it.
 TopicSpec DispatchTopic(absl::string_view prefix, absl::string_view pool, int32_t key_groups,
