@@ -26,6 +26,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/types/optional.h"
 #include "api/api_key.h"
 #include "api/api_role.h"
@@ -1211,6 +1212,8 @@ int RunSecrets(ProgramOptions options, const SecretsCommand& command) {
 }
 
 int Main(int argc, char** argv) {
+  // Debian's Abseil is built to look for deadlocks at each lock, as no other program's is.
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   CLI::App app("Delivers events from Kafka to customers' HTTP endpoints.", "postrider");
   app.set_version_flag("--version", std::string("postrider ") + POSTRIDER_VERSION);
   app.require_subcommand(1);
