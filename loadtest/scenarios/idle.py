@@ -4,14 +4,16 @@ import time
 import stage as stages
 
 SETTLE_SECONDS = 5
+# Until connections that nobody uses are closed, and what traffic left to be told has been told.
+QUIET_SECONDS = 130
 IDLE_SECONDS = 30
 RSS_MOST_MB = 100
 CPU_MOST_PERCENT = 3
 
 
-def rest(stage):
+def rest(stage, settle):
     """CPU percent of a core by role, while nothing happens, and the memory then."""
-    stage.wait_while_running(SETTLE_SECONDS)
+    stage.wait_while_running(settle)
     begin = time.monotonic()
     stage.measure_from()
     stage.wait_while_running(IDLE_SECONDS)
@@ -27,16 +29,19 @@ def run(stage):
     stage.make_topics()
     stage.start_api()
     stage.start_roles(["matcher", "worker", "indexer"])
-    cpu_empty, rss_empty, _ = rest(stage)
+    cpu_empty, rss_empty, _ = rest(stage, SETTLE_SECONDS)
     stage.register()
     stage.receive()
     # Each has had something to do, as far as events reach it.
     stage.generate(rate=rate, events=int(stage.args.seconds or 20) * int(rate))
     stage.generated(300)
     stage.drain()
-    cpu_idle, rss_idle, rss_whole = rest(stage)
+    cpu_after, rss_after, _ = rest(stage, SETTLE_SECONDS)
+    cpu_idle, rss_idle, rss_whole = rest(stage, QUIET_SECONDS)
     figures = stage.figures
     figures["cpu_percent_empty"], figures["cpu_percent"] = cpu_empty, cpu_idle
+    figures["cpu_percent_after_traffic"], figures["rss_after_traffic_mb"] = \
+        cpu_after, round(rss_after)
     figures["rss_empty_mb"], figures["rss_idle_mb"] = round(rss_empty), round(rss_idle)
     figures["rss_idle_endpoints_mb"] = round(rss_idle - rss_empty)
     figures["rss_whole_mb"] = round(rss_whole)
