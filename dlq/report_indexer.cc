@@ -37,7 +37,9 @@ constexpr char kUpsertStatus[] =
     " SELECT endpoint_id, part, customer_id, observed_at, state, reason, held_until,"
     " failing_since, auto_disabled_generation, backlog_messages, backlog_bytes, request_window,"
     " learned_events_max, learned_bytes_max, learned_milli_rate, last_outcome, last_status,"
-    " last_attempt_at, last_success_at FROM incoming_status ORDER BY endpoint_id, part"
+    " last_attempt_at, last_success_at FROM incoming_status i WHERE NOT EXISTS (SELECT 1"
+    " FROM postrider.erasures e WHERE e.of_deleted AND e.customer_id = i.customer_id)"
+    " ORDER BY endpoint_id, part"
     " ON CONFLICT (endpoint_id, part) DO UPDATE SET observed_at = EXCLUDED.observed_at,"
     " state = EXCLUDED.state, reason = EXCLUDED.reason, held_until = EXCLUDED.held_until,"
     " failing_since = EXCLUDED.failing_since,"
@@ -63,14 +65,24 @@ constexpr char kIncomingAttempts[] =
 constexpr char kCopyAttempts[] =
     "COPY incoming_attempts (id, customer_id, endpoint_id, message_id, messages, attempt,"
     " started_at, duration_ms, outcome, status, response, tenants) FROM STDIN";
-// Days without a partition are too old, or a clock was wrong.
+// Days without a partition are too old, or a clock was wrong. What an erasure of a customer or a
+// tenant covers is not taken, however late it comes; whether an attempt was of an event is told by
+// the letters only, which are gone then.
 constexpr char kInsertAttempts[] =
     "INSERT INTO postrider.attempts (day, id, customer_id, endpoint_id, message_id, messages,"
     " attempt, started_at, duration_ms, outcome, status, response, tenants)"
     " SELECT postrider.letter_day(id), id, customer_id, endpoint_id, message_id, messages, attempt,"
-    " started_at, duration_ms, outcome, status, response, tenants FROM incoming_attempts WHERE"
+    " started_at, duration_ms, outcome, status, response, tenants FROM incoming_attempts i WHERE"
     " postrider.letter_day(id) BETWEEN (now() AT TIME ZONE 'UTC')::date - $1::integer"
-    " AND (now() AT TIME ZONE 'UTC')::date + 1 ON CONFLICT DO NOTHING";
+    " AND (now() AT TIME ZONE 'UTC')::date + 1"
+    " AND NOT EXISTS (SELECT 1 FROM postrider.erasures e WHERE e.customer_id = i.customer_id"
+    " AND e.event_id IS NULL AND e.tenant IS NULL"
+    " AND i.started_at <= e.created_at + interval '10 seconds')"
+    " AND id NOT IN (SELECT a.id FROM incoming_attempts a CROSS JOIN unnest(a.tenants) t (tenant)"
+    " JOIN postrider.erasures e ON e.tenant = t.tenant WHERE e.event_id IS NULL"
+    " AND (e.customer_id IS NULL OR e.customer_id = a.customer_id)"
+    " AND a.started_at <= e.created_at + interval '10 seconds')"
+    " ON CONFLICT DO NOTHING";
 
 void AddTime(CopyRows& rows, const absl::optional<WallTime>& time) {
   if (time) {

@@ -172,6 +172,44 @@ TEST_F(IndexerFunctionTest, StoresALetterByteForByte) {
   EXPECT_EQ(metrics_.letters.value(), 1);
 }
 
+// Their topic waited for longer than erasures look for what comes late.
+TEST_F(IndexerFunctionTest, TakesNoLetterThatWasToBeForgottenBeforeItCame) {
+  const auto hours = [](int n) { return std::chrono::hours(n); };
+  const auto letter_of = [&](int hours_ago, const std::string& tenant, const std::string& event) {
+    DeadLetterRecord letter = NewLetter(customer_);
+    IdBytes digest = letter.letter.bytes();
+    std::reverse(digest.begin(), digest.end());
+    letter.letter = MakeLetterId(clock_.Wall() - hours(hours_ago), digest);
+    letter.tenant = tenant;
+    letter.event_id = event;
+    return letter;
+  };
+  const std::string tenant = absl::StrCat("t-", customer_.ToUuid());
+  const std::string customer = absl::StrCat("'", customer_.ToUuid(), "'");
+  Wish("tenant", absl::StrCat("'", tenant, "'"), 72 * 3600);
+  Wish("event_id, customer_id", absl::StrCat("'forgotten', ", customer), 48 * 3600);
+  Wish("event_id, tenant", "'forgotten', 'another'", 0);
+  Wish("customer_id", customer, 240 * 3600);
+  auto indexer = Make();
+  int64_t offset = 0;
+  indexer->Read(offset++, letter_of(80, tenant, "e1"));
+  indexer->Read(offset++, letter_of(70, tenant, "kept 1"));
+  indexer->Read(offset++, letter_of(80, "t1", "kept 2"));
+  indexer->Read(offset++, letter_of(50, "t1", "forgotten"));
+  DeadLetterRecord kept = letter_of(40, "t1", "forgotten");
+  indexer->Read(offset++, kept);
+  indexer->Read(offset++, letter_of(241, "t1", "e4"));
+  indexer->Advance(limits_.wait_max);
+  ASSERT_TRUE(UntilCompleted(*indexer, 6));
+  EXPECT_EQ(Stored(), "6");
+  EXPECT_EQ(Letters(), "3");
+  EXPECT_EQ(Ask(absl::StrCat("SELECT count(*) FROM postrider.dead_letters WHERE customer_id = ",
+                             customer, " AND event_id LIKE 'kept%'")),
+            "2");
+  EXPECT_EQ(Column(kept, "tenant"), "t1") << "it was dispatched after the wish";
+  EXPECT_EQ(metrics_.letters.value(), 3);
+}
+
 TEST_F(IndexerFunctionTest, WaitsForABatchToFillAndNoLonger) {
   auto indexer = Make();
   Settle(*pool_);

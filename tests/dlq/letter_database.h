@@ -67,6 +67,19 @@ class LetterDatabaseTest : public ::testing::Test {
     return result->rows() == 0 ? "none" : std::string(result->text(0, 0));
   }
 
+  // An erasure of so many seconds ago, of a customer that there is or of none.
+  std::string Wish(const std::string& columns, const std::string& values, int ago) {
+    auto api = BlockingSession::Open(database()->options().api_url);
+    EXPECT_OK(api);
+    const std::string id = NewId<subscriptions::ErasureId>(clock_).ToUuid();
+    EXPECT_OK((*api)->Script(absl::StrCat(
+        "SET postrider.operator = 'on'; INSERT INTO postrider.customers (id, name) VALUES ('",
+        customer_.ToUuid(),
+        "', 'n') ON CONFLICT DO NOTHING; INSERT INTO postrider.erasures (id, created_at, ", columns,
+        ") VALUES ('", id, "', now() - interval '", ago, " seconds', ", values, ")")));
+    return id;
+  }
+
   DeadLetterRecord NewLetter(subscriptions::CustomerId customer) {
     DeadLetterRecord record;
     record.letter = NewId<subscriptions::LetterId>(clock_);

@@ -23,6 +23,7 @@ using std::chrono::milliseconds;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 using tests::RunUntil;
 
 class ReportIndexerTest : public LetterDatabaseTest {
@@ -244,6 +245,39 @@ TEST_F(ReportIndexerTest, HidesTheAnswerOfTenantsThatAreNotGranted) {
   for (const AttemptReport& attempt : attempts.rows) {
     EXPECT_EQ(attempt.response, attempt.id == own.id ? own.response : "");
   }
+}
+
+// Their topic waited for longer than erasures look for what comes late.
+TEST_F(ReportIndexerTest, LeavesOutAttemptsThatWereToBeForgottenBeforeTheyCame) {
+  const std::string tenant = absl::StrCat("t-", customer_.ToUuid());
+  Wish("tenant", absl::StrCat("'", tenant, "'"), 60);
+  Wish("customer_id", absl::StrCat("'", customer_.ToUuid(), "'"), 120);
+  Wish("customer_id, tenant", absl::StrCat("'", customer_.ToUuid(), "', 'another'"), 0);
+  const auto attempt_of = [&](int seconds_ago, std::vector<std::string> tenants) {
+    AttemptReport attempt = NewAttempt(std::move(tenants));
+    attempt.started_at -= std::chrono::seconds(seconds_ago);
+    attempt.response = "";
+    return attempt;
+  };
+  auto indexer = Make();
+  const AttemptReport later = attempt_of(30, {"t1", tenant});
+  const AttemptReport other = attempt_of(90, {"t1"});
+  const AttemptReport nobodys = attempt_of(100, {});
+  Store(*indexer, {EncodeAttemptReport(attempt_of(90, {"t1", tenant})),
+                   EncodeAttemptReport(attempt_of(150, {"t1"})),
+                   EncodeAttemptReport(attempt_of(5, {"another"})), EncodeAttemptReport(later),
+                   EncodeAttemptReport(other), EncodeAttemptReport(nobodys)});
+  std::vector<AttemptId> ids;
+  for (const AttemptReport& attempt : List().rows) ids.push_back(attempt.id);
+  EXPECT_THAT(ids, UnorderedElementsAre(later.id, other.id, nobodys.id));
+}
+
+TEST_F(ReportIndexerTest, ADeletedCustomersStatusDoesNotComeBack) {
+  auto indexer = Make();
+  Store(*indexer, {EncodeEndpointStatus(NewStatus(10'000))});
+  Wish("customer_id, of_deleted", absl::StrCat("'", customer_.ToUuid(), "', true"), 0);
+  Store(*indexer, {EncodeEndpointStatus(NewStatus(20'000))});
+  EXPECT_THAT(Statuses(), ElementsAre(NewStatus(10'000)));
 }
 
 TEST_F(ReportIndexerTest, LeavesOutWhatIsTooOldOrFromTheFuture) {

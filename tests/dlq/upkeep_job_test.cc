@@ -13,7 +13,6 @@ namespace {
 using std::chrono::milliseconds;
 using subscriptions::CustomerId;
 using subscriptions::EndpointId;
-using subscriptions::ErasureId;
 using tests::RunUntil;
 
 class UpkeepJobTest : public LetterDatabaseTest {
@@ -55,14 +54,6 @@ class UpkeepJobTest : public LetterDatabaseTest {
         "TIME ZONE 'UTC')::date, gen_random_uuid(), '",
         Customer(), "', '", endpoint_.ToUuid(), "', '", message,
         "', 1, 1, now() - interval '1 minute', 5, 'timeout', 0, '', ARRAY['", tenant, "', 'x'])")));
-  }
-  // Of so many seconds ago.
-  std::string Wish(const std::string& columns, const std::string& values, int ago) {
-    const std::string id = NewId<ErasureId>(clock_).ToUuid();
-    EXPECT_OK(operator_->Script(absl::StrCat("INSERT INTO postrider.erasures (id, created_at, ",
-                                             columns, ") VALUES ('", id, "', now() - interval '",
-                                             ago, " seconds', ", values, ")")));
-    return id;
   }
   void Begin() {
     UpkeepLimits limits;
