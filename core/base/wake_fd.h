@@ -3,17 +3,29 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
+#include <utility>
 
-#include "core/base/check.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace postrider {
 
 // An eventfd that says "Poll() has something to do". Threads: any.
 class WakeFd {
  public:
-  WakeFd() : fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) { POSTRIDER_CHECK(fd_ >= 0); }
-  ~WakeFd() { close(fd_); }
+  // kResourceExhausted: the process or the machine has no descriptor left.
+  static absl::StatusOr<WakeFd> Create() {
+    const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (fd < 0) return absl::ErrnoToStatus(errno, "no descriptor to wake a loop by");
+    return WakeFd(fd);
+  }
+  ~WakeFd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  WakeFd(WakeFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  WakeFd& operator=(WakeFd&&) = delete;
   WakeFd(const WakeFd&) = delete;
   WakeFd& operator=(const WakeFd&) = delete;
 
@@ -28,7 +40,8 @@ class WakeFd {
   }
 
  private:
-  const int fd_;
+  explicit WakeFd(int fd) : fd_(fd) {}
+  int fd_;
 };
 
 }  // namespace postrider

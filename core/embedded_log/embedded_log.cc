@@ -12,13 +12,14 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
+#include "core/base/loop_answers.h"
 #include "core/base/status_macros.h"
 #include "core/base/steady_wait.h"
+#include "core/base/wake_fd.h"
 #include "core/embedded_log/internal/catalogue.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/database.h"
 #include "core/embedded_log/internal/fetcher.h"
-#include "core/embedded_log/internal/loop_answers.h"
 #include "core/embedded_log/internal/member.h"
 #include "core/embedded_log/internal/partition_reader.h"
 #include "core/embedded_log/internal/positions.h"
@@ -33,7 +34,6 @@ using embedded_log_internal::Database;
 using embedded_log_internal::DatabaseOptions;
 using embedded_log_internal::EmbeddedReader;
 using embedded_log_internal::Fetcher;
-using embedded_log_internal::LoopAnswers;
 using embedded_log_internal::Member;
 using embedded_log_internal::PartitionPtr;
 using embedded_log_internal::Producer;
@@ -77,6 +77,14 @@ class PendingCall {
   Done done_;
   bool one_too_many_ = false;
 };
+
+// From the loop's own thread, when there is no place in its line.
+template <typename Result>
+void AnswerSoon(EventLoop& loop, absl::Status why, absl::AnyInvocable<void(Result) &&> done) {
+  loop.CallAfter(Duration::zero(), [why = std::move(why), done = std::move(done)]() mutable {
+    std::move(done)(std::move(why));
+  });
+}
 
 absl::Status TooManyCalls() {
   return absl::ResourceExhaustedError("embedded log: too many calls wait");
@@ -192,13 +200,16 @@ absl::StatusOr<std::unique_ptr<GroupConsumer>> EmbeddedLog::JoinGroup(EventLoop&
       options.group.find('\0') != std::string::npos) {
     return absl::InvalidArgumentError("embedded log: a group needs a name and topics");
   }
-  return std::make_unique<Member>(impl_->core, impl_->writer, *impl_->fetcher, loop, options,
-                                  handler);
+  ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
+  return std::make_unique<Member>(impl_->core, impl_->writer, *impl_->fetcher, loop,
+                                  std::move(wake), options, handler);
 }
 
 absl::StatusOr<std::unique_ptr<PartitionReader>> EmbeddedLog::OpenReader(
     EventLoop&, const ReaderOptions& options, ReadHandler& handler) {
-  return std::make_unique<EmbeddedReader>(impl_->core, *impl_->fetcher, options, handler);
+  ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
+  return std::make_unique<EmbeddedReader>(impl_->core, *impl_->fetcher, std::move(wake), options,
+                                          handler);
 }
 
 absl::Status EmbeddedLog::EnsureTopics(const std::vector<TopicSpec>& topics,
@@ -259,7 +270,9 @@ void EmbeddedLog::Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset
     absl::MutexLock lock(&impl_->core.mutex);
     partition = impl_->core.FindPartition(tp);
   }
-  PendingCall<absl::Status> call(impl_->answers.Expect(loop), impl_->calls, std::move(done));
+  absl::StatusOr<LoopAnswers::Place> place = impl_->answers.Expect(loop);
+  if (!place.ok()) return AnswerSoon<absl::Status>(loop, place.status(), std::move(done));
+  PendingCall<absl::Status> call(*std::move(place), impl_->calls, std::move(done));
   if (partition == nullptr) return call.Answer(NoPartition(tp));
   if (call.one_too_many()) return call.Answer(TooManyCalls());
   impl_->writer.Submit({[impl = impl_.get(), partition, offset](WriteSet& set) {
@@ -283,8 +296,9 @@ void EmbeddedLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallT
     absl::MutexLock lock(&impl_->core.mutex);
     partition = impl_->core.FindPartition(tp);
   }
-  PendingCall<absl::StatusOr<int64_t>> call(impl_->answers.Expect(loop), impl_->calls,
-                                            std::move(done));
+  absl::StatusOr<LoopAnswers::Place> place = impl_->answers.Expect(loop);
+  if (!place.ok()) return AnswerSoon<absl::StatusOr<int64_t>>(loop, place.status(), std::move(done));
+  PendingCall<absl::StatusOr<int64_t>> call(*std::move(place), impl_->calls, std::move(done));
   if (partition == nullptr) return call.Answer(NoPartition(tp));
   if (call.one_too_many()) return call.Answer(TooManyCalls());
   impl_->fetcher->Call([impl = impl_.get(), partition, time, call = std::move(call)]() mutable {

@@ -16,6 +16,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/log.h"
+#include "core/base/loop_answers.h"
 #include "core/base/status_macros.h"
 #include "core/kafka/internal/client.h"
 #include "core/kafka/internal/control_thread.h"
@@ -104,6 +105,7 @@ struct KafkaLog::Impl {
   const Clock& clock;
   KafkaMetrics metrics;
   ClientPtr admin;
+  LoopAnswers answers;
   // Its jobs use `admin`: ended first.
   std::unique_ptr<ControlThread> control;
 };
@@ -345,20 +347,27 @@ absl::StatusOr<Log::Range> KafkaLog::Offsets(const TopicPartition& tp,
 template <typename Answer>
 void KafkaLog::Impl::Control(EventLoop& loop, absl::AnyInvocable<Answer()> call,
                              absl::AnyInvocable<void(Answer) &&> done) {
+  absl::StatusOr<LoopAnswers::Place> place = answers.Expect(loop);
+  if (!place.ok()) {
+    loop.CallAfter(Duration::zero(), [why = place.status(), done = std::move(done)]() mutable {
+      std::move(done)(std::move(why));
+    });
+    return;
+  }
   // Held outside of the job, which is gone when it was refused.
-  auto shared = std::make_shared<absl::AnyInvocable<void(Answer) &&>>(std::move(done));
-  ControlThread::Job job = [&loop, shared, call = std::move(call)]() mutable {
-    EventLoop::Callback answer = [shared, result = call()]() mutable {
-      std::move (*shared)(std::move(result));
-    };
-    while (!loop.Post(std::move(answer))) absl::SleepFor(absl::Milliseconds(1));
+  struct Asked {
+    LoopAnswers::Place place;
+    absl::AnyInvocable<void(Answer) &&> done;
+    void Answered(Answer result) {
+      place.Give([done = std::move(done), result = std::move(result)]() mutable {
+        std::move(done)(std::move(result));
+      });
+    }
   };
+  auto asked = std::make_shared<Asked>(Asked{*std::move(place), std::move(done)});
+  ControlThread::Job job = [asked, call = std::move(call)]() mutable { asked->Answered(call()); };
   if (control->Run(std::move(job))) return;
-  EventLoop::Callback refused = [shared] {
-    std::move (*shared)(absl::ResourceExhaustedError("kafka: too many calls wait"));
-  };
-  // On the loop's own thread, where waiting for room would be for ever.
-  if (!loop.Post(std::move(refused))) std::move(refused)();
+  asked->Answered(absl::ResourceExhaustedError("kafka: too many calls wait"));
 }
 
 void KafkaLog::Trim(EventLoop& loop, const TopicPartition& tp, int64_t offset,

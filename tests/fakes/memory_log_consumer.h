@@ -175,7 +175,7 @@ class MemoryLog::Consumer final : public GroupConsumer {
   EventLoop& loop_;
   const GroupOptions options_;
   GroupHandler& handler_;
-  WakeFd wake_;
+  WakeFd wake_ = *WakeFd::Create();
   TimerId heartbeat_ = 0;
 
   std::unique_ptr<GroupMembership> membership_ ABSL_PT_GUARDED_BY(log_.mutex);

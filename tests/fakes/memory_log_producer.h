@@ -139,7 +139,7 @@ class MemoryLog::Producer final : public LogProducer {
   Impl& log_;
   EventLoop& loop_;
   const ProducerOptions options_;
-  WakeFd wake_;
+  WakeFd wake_ = *WakeFd::Create();
   std::deque<Pending> queue_;
   int64_t queue_bytes_ = 0;
   bool wants_room_ = false;

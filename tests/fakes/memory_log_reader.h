@@ -61,7 +61,7 @@ class MemoryLog::Reader final : public PartitionReader {
 
   Impl& log_;
   ReadHandler& handler_;
-  WakeFd wake_;
+  WakeFd wake_ = *WakeFd::Create();
   std::map<TopicPartition, Reading> reading_;
 };
 

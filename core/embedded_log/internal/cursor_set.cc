@@ -19,8 +19,13 @@ constexpr int64_t kFetchBytesMax = 1 << 20;
 
 }  // namespace
 
-CursorSet::CursorSet(Core& core, Fetcher& fetcher, Outside outside, int64_t prefetch_bytes)
-    : core_(core), fetcher_(fetcher), outside_(outside), prefetch_bytes_(prefetch_bytes) {
+CursorSet::CursorSet(Core& core, Fetcher& fetcher, WakeFd wake, Outside outside,
+                     int64_t prefetch_bytes)
+    : core_(core),
+      fetcher_(fetcher),
+      outside_(outside),
+      prefetch_bytes_(prefetch_bytes),
+      wake_(std::move(wake)) {
   absl::MutexLock lock(&core_.mutex);
   core_.sets.push_back(this);
 }

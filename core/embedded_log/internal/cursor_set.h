@@ -49,7 +49,7 @@ class CursorSet {
     kTold,     // a position outside of the log is told, and not read from
     kClamped,  // it goes on from the log's start or its end
   };
-  CursorSet(Core& core, Fetcher& fetcher, Outside outside, int64_t prefetch_bytes);
+  CursorSet(Core& core, Fetcher& fetcher, WakeFd wake, Outside outside, int64_t prefetch_bytes);
   ~CursorSet();
   CursorSet(const CursorSet&) = delete;
   CursorSet& operator=(const CursorSet&) = delete;

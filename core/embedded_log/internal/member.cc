@@ -19,14 +19,14 @@ constexpr int kLooksPerBound = 10;
 
 }  // namespace
 
-Member::Member(Core& core, Writer& writer, Fetcher& fetcher, EventLoop& loop,
+Member::Member(Core& core, Writer& writer, Fetcher& fetcher, EventLoop& loop, WakeFd wake,
                const GroupOptions& options, GroupHandler& handler)
     : core_(core),
       writer_(writer),
       loop_(loop),
       options_(options),
       handler_(handler),
-      cursors_(core, fetcher, CursorSet::Outside::kTold, options.prefetch_bytes) {
+      cursors_(core, fetcher, std::move(wake), CursorSet::Outside::kTold, options.prefetch_bytes) {
   absl::MutexLock lock(&core_.mutex);
   commits_->set = &cursors_;
   membership_ =

@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
+#include "core/base/wake_fd.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/cursor_set.h"
 #include "core/embedded_log/internal/fetcher.h"
@@ -23,8 +24,8 @@ namespace postrider::embedded_log_internal {
 // share a group.
 class Member final : public GroupConsumer {
  public:
-  Member(Core& core, Writer& writer, Fetcher& fetcher, EventLoop& loop, const GroupOptions& options,
-         GroupHandler& handler);
+  Member(Core& core, Writer& writer, Fetcher& fetcher, EventLoop& loop, WakeFd wake,
+         const GroupOptions& options, GroupHandler& handler);
   ~Member() override;
   Member(const Member&) = delete;
   Member& operator=(const Member&) = delete;

@@ -1,14 +1,17 @@
 #include "core/embedded_log/internal/partition_reader.h"
 
+#include <utility>
+
 #include "absl/synchronization/mutex.h"
 
 namespace postrider::embedded_log_internal {
 
-EmbeddedReader::EmbeddedReader(Core& core, Fetcher& fetcher, const ReaderOptions& options,
-                               ReadHandler& handler)
+EmbeddedReader::EmbeddedReader(Core& core, Fetcher& fetcher, WakeFd wake,
+                               const ReaderOptions& options, ReadHandler& handler)
     : core_(core),
       handler_(handler),
-      cursors_(core, fetcher, CursorSet::Outside::kClamped, options.prefetch_bytes) {}
+      cursors_(core, fetcher, std::move(wake), CursorSet::Outside::kClamped,
+               options.prefetch_bytes) {}
 
 void EmbeddedReader::Add(const StartPosition& position) {
   absl::MutexLock lock(&core_.mutex);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "core/base/wake_fd.h"
 #include "core/embedded_log/internal/core.h"
 #include "core/embedded_log/internal/cursor_set.h"
 #include "core/embedded_log/internal/fetcher.h"
@@ -11,7 +12,8 @@ namespace postrider::embedded_log_internal {
 
 class EmbeddedReader final : public PartitionReader {
  public:
-  EmbeddedReader(Core& core, Fetcher& fetcher, const ReaderOptions& options, ReadHandler& handler);
+  EmbeddedReader(Core& core, Fetcher& fetcher, WakeFd wake, const ReaderOptions& options,
+                 ReadHandler& handler);
   EmbeddedReader(const EmbeddedReader&) = delete;
   EmbeddedReader& operator=(const EmbeddedReader&) = delete;
 

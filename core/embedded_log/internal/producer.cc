@@ -1,10 +1,12 @@
 #include "core/embedded_log/internal/producer.h"
 
+#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/base/wake_fd.h"
 
 namespace postrider::embedded_log_internal {
 
@@ -15,6 +17,8 @@ Producer::Producer(Core& core, Writer& writer, EventLoop& loop, const ProducerOp
 }
 
 absl::Status Producer::Start() {
+  ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
+  box_ = std::make_shared<AnswerBox>(std::move(wake));
   RETURN_IF_ERROR(loop_.Watch(box_->wake_fd(), kFdReadable, [this](uint32_t) { Poll(); }));
   watched_ = true;
   return absl::OkStatus();

@@ -21,6 +21,7 @@ class Producer final : public LogProducer {
   Producer(const Producer&) = delete;
   Producer& operator=(const Producer&) = delete;
 
+  // kResourceExhausted: there is no descriptor left.
   absl::Status Start();
 
   bool Append(AppendRecord&& record, AppendDone&& done) override;
@@ -39,7 +40,7 @@ class Producer final : public LogProducer {
   Writer& writer_;
   EventLoop& loop_;
   const ProducerOptions options_;
-  const std::shared_ptr<AnswerBox> box_ = std::make_shared<AnswerBox>();
+  std::shared_ptr<AnswerBox> box_;
   std::deque<Pending> queue_;
   int64_t queue_bytes_ = 0;
   bool wants_room_ = false;

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -30,6 +31,8 @@ namespace postrider::embedded_log_internal {
 class AnswerBox {
  public:
   using Answers = std::vector<absl::StatusOr<int64_t>>;
+
+  explicit AnswerBox(WakeFd wake) : wake_(std::move(wake)) {}
 
   int wake_fd() const { return wake_.get(); }
   void Leave(Answers answers);

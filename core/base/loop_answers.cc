@@ -1,15 +1,17 @@
-#include "core/embedded_log/internal/loop_answers.h"
+#include "core/base/loop_answers.h"
 
 #include <map>
 #include <memory>
 #include <utility>
 #include <vector>
 
-#include "core/base/check.h"
+#include "core/base/status_macros.h"
+#include "core/base/wake_fd.h"
 
-namespace postrider::embedded_log_internal {
+namespace postrider {
 
 struct LoopAnswers::Place::Line {
+  explicit Line(WakeFd wake_fd) : wake(std::move(wake_fd)) {}
   WakeFd wake;
   size_t expected = 0;  // the loop's
   absl::Mutex mutex;
@@ -49,17 +51,23 @@ void LoopAnswers::Place::Give(Answer&& answer) {
 LoopAnswers::LoopAnswers() : lines_(std::make_shared<Lines>()) {}
 LoopAnswers::~LoopAnswers() = default;
 
-LoopAnswers::Place LoopAnswers::Expect(EventLoop& loop) {
+absl::StatusOr<LoopAnswers::Place> LoopAnswers::Expect(EventLoop& loop) {
   std::shared_ptr<Place::Line> line;
   {
     absl::MutexLock lock(&lines_->mutex);
-    std::shared_ptr<Place::Line>& known = lines_->by_loop[&loop];
-    if (known == nullptr) known = std::make_shared<Place::Line>();
-    line = known;
+    const auto known = lines_->by_loop.find(&loop);
+    if (known == lines_->by_loop.end()) {
+      ASSIGN_OR_RETURN(WakeFd wake, WakeFd::Create());
+      line = std::make_shared<Place::Line>(std::move(wake));
+      lines_->by_loop[&loop] = line;
+    } else {
+      line = known->second;
+    }
   }
   if (line->expected++ > 0) return Place(std::move(line));
   auto entry = std::make_unique<Place::Entry>(lines_, &loop, line);
-  const absl::Status watched =
+  // If it fails the line goes with the entry.
+  RETURN_IF_ERROR(
       loop.Watch(line->wake.get(), kFdReadable, [&loop, line, entry = std::move(entry)](uint32_t) {
         std::vector<Answer> given;
         {
@@ -71,9 +79,8 @@ LoopAnswers::Place LoopAnswers::Expect(EventLoop& loop) {
         for (Answer& answer : given) std::move(answer)();
         line->expected -= given.size();
         if (line->expected == 0) loop.Unwatch(line->wake.get());
-      });
-  POSTRIDER_CHECK(watched.ok());
+      }));
   return Place(std::move(line));
 }
 
-}  // namespace postrider::embedded_log_internal
+}  // namespace postrider

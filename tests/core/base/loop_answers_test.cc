@@ -1,4 +1,4 @@
-#include "core/embedded_log/internal/loop_answers.h"
+#include "core/base/loop_answers.h"
 
 #include <chrono>
 #include <functional>
@@ -14,7 +14,6 @@
 namespace postrider::tests {
 namespace {
 
-using embedded_log_internal::LoopAnswers;
 using std::chrono::milliseconds;
 
 class LoopAnswersTest : public testing::Test {
@@ -30,7 +29,7 @@ class LoopAnswersTest : public testing::Test {
 
 TEST_F(LoopAnswersTest, RunsAnswersOnTheLoopInTheOrderInWhichTheyCame) {
   std::vector<LoopAnswers::Place> places;
-  for (int i = 0; i < 3; ++i) places.push_back(answers_.Expect(*loop_));
+  for (int i = 0; i < 3; ++i) places.push_back(*answers_.Expect(*loop_));
   std::vector<int> order;
   bool done = false;
   std::thread giver([&] {
@@ -50,7 +49,7 @@ TEST_F(LoopAnswersTest, GivesThoughTheLoopTakesNoMorePosts) {
   while (loop_->Post([] {})) {
   }
   bool done = false;
-  answers_.Expect(*loop_).Give([&done] { done = true; });
+  answers_.Expect(*loop_)->Give([&done] { done = true; });
   RunUntil(done);
 }
 
@@ -59,24 +58,24 @@ TEST_F(LoopAnswersTest, TakesWhatAnAnswerAsksForInItsTurn) {
   bool done = false;
   std::function<void()> again = [&] {
     done = ++turns == 3;
-    if (!done) answers_.Expect(*loop_).Give([&again] { again(); });
+    if (!done) answers_.Expect(*loop_)->Give([&again] { again(); });
   };
-  answers_.Expect(*loop_).Give([&again] { again(); });
+  answers_.Expect(*loop_)->Give([&again] { again(); });
   RunUntil(done);
   EXPECT_EQ(turns, 3);
   // The line has ended with its last answer: another begins.
   done = false;
-  answers_.Expect(*loop_).Give([&done] { done = true; });
+  answers_.Expect(*loop_)->Give([&done] { done = true; });
   RunUntil(done);
 }
 
 TEST_F(LoopAnswersTest, ForgetsALoopThatIsGone) {
   auto kept = std::make_shared<int>(1);
-  LoopAnswers::Place place = answers_.Expect(*loop_);
+  LoopAnswers::Place place = *answers_.Expect(*loop_);
   loop_.reset();
   place.Give([kept] { FAIL() << "there is no loop to run it"; });
   EXPECT_EQ(kept.use_count(), 2);
-  place = answers_.Expect(*(loop_ = *EventLoop::Create(clock_)));
+  place = *answers_.Expect(*(loop_ = *EventLoop::Create(clock_)));
   EXPECT_EQ(kept.use_count(), 1) << "it went with its line";
   bool done = false;
   place.Give([&done] { done = true; });
@@ -87,7 +86,7 @@ TEST_F(LoopAnswersTest, AnswersThoughWhoeverAnsweredIsGone) {
   bool done = false;
   {
     LoopAnswers answers;
-    answers.Expect(*loop_).Give([&done] { done = true; });
+    answers.Expect(*loop_)->Give([&done] { done = true; });
   }
   RunUntil(done);
 }

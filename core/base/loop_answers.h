@@ -5,14 +5,14 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "core/base/event_loop.h"
-#include "core/base/wake_fd.h"
 
-namespace postrider::embedded_log_internal {
+namespace postrider {
 
-// Brings answers from the log's threads to the loops that asked. Each loop has a line of its own
-// while it waits for some, in which whoever has asked has a place: no thread of the log waits for a
+// Brings answers from other threads to the loops that asked. Each loop has a line of its own while
+// it waits for some, in which whoever has asked has a place: no thread that answers waits for a
 // loop, as it might for EventLoop::Post().
 //
 // Bounds:  an fd per loop that waits; the answers that were asked for, which their users bound.
@@ -39,12 +39,13 @@ class LoopAnswers {
   LoopAnswers(const LoopAnswers&) = delete;
   LoopAnswers& operator=(const LoopAnswers&) = delete;
 
-  // Each is to be given an answer. Threads: the loop's. It may go before the answer comes.
-  Place Expect(EventLoop& loop);
+  // Each is to be given an answer. kResourceExhausted: there is no descriptor left for the loop's
+  // line. Threads: the loop's. It may go before the answer comes.
+  absl::StatusOr<Place> Expect(EventLoop& loop);
 
  private:
   struct Lines;
   const std::shared_ptr<Lines> lines_;
 };
 
-}  // namespace postrider::embedded_log_internal
+}  // namespace postrider
