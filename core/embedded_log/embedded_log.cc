@@ -171,7 +171,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedLog>> EmbeddedLog::Open(const EmbeddedLog
     core->metrics.damage.Increment();
   };
   ASSIGN_OR_RETURN(impl->core.database, Database::Open(database));
-  RETURN_IF_ERROR(embedded_log_internal::LoadCatalogue(impl->core, impl->writer.topics()));
+  RETURN_IF_ERROR(embedded_log_internal::LoadCatalogue(impl->core, impl->writer));
   impl->writer.Start();
   impl->fetcher = std::make_unique<Fetcher>(impl->core);
   if (options.upkeep_interval > std::chrono::milliseconds::zero()) impl->upkeep.Start();
@@ -297,7 +297,8 @@ void EmbeddedLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallT
     partition = impl_->core.FindPartition(tp);
   }
   absl::StatusOr<LoopAnswers::Place> place = impl_->answers.Expect(loop);
-  if (!place.ok()) return AnswerSoon<absl::StatusOr<int64_t>>(loop, place.status(), std::move(done));
+  if (!place.ok())
+    return AnswerSoon<absl::StatusOr<int64_t>>(loop, place.status(), std::move(done));
   PendingCall<absl::StatusOr<int64_t>> call(*std::move(place), impl_->calls, std::move(done));
   if (partition == nullptr) return call.Answer(NoPartition(tp));
   if (call.one_too_many()) return call.Answer(TooManyCalls());

@@ -53,7 +53,7 @@ struct EmbeddedLogOptions {
 // through. Producers' queues fill meanwhile. So nothing acknowledged is lost.
 //
 // Records are stamped with the wall clock, and age by what passes while the log is open: a clock
-// that is set meanwhile ages none of them.
+// that is set meanwhile ages none of them. What a start finds too old stays for another hour.
 //
 // Damage on the disk is told of in the process's log and a metric; what can be read is served, and
 // what cannot is passed over as if it had been compacted away.

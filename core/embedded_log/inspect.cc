@@ -12,6 +12,7 @@
 #include "core/base/bytes.h"
 #include "core/base/check.h"
 #include "core/base/status_macros.h"
+#include "core/embedded_log/internal/catalogue.h"
 #include "core/embedded_log/internal/database.h"
 #include "core/embedded_log/internal/log_directory.h"
 #include "core/embedded_log/internal/partition.h"
@@ -43,7 +44,6 @@ struct LogInspector::Impl {
   absl::Status Open(const std::string& directory, DatabaseOptions::Access access);
   // Beside a service what cannot be read is not taken for damage: it may be read later.
   absl::Status CheckAllRead() const;
-  absl::Status LoadPartition(embedded_log_internal::Partition& partition);
   const PartitionPtr* Find(const TopicPartition& tp) const;
   std::string NameOf(PartitionId id, int64_t offset) const;
   void VerifyPartition(const TopicState& topic, const PartitionPtr& partition,
@@ -67,24 +67,6 @@ void Add(LogInspector::VerifyReport& report, std::string place, std::string mean
 }
 
 }  // namespace
-
-absl::Status LogInspector::Impl::LoadPartition(embedded_log_internal::Partition& partition) {
-  RETURN_IF_ERROR(database->ForEachEntry(embedded_log_internal::BeginKey(partition.id),
-                                         [&](absl::string_view, absl::string_view value) {
-                                           uint64_t begin = 0;
-                                           if (embedded_log_internal::DecodeNumber(value, &begin)) {
-                                             partition.begin = static_cast<int64_t>(begin);
-                                           }
-                                         }));
-  ASSIGN_OR_RETURN(const absl::optional<RunPlace> last, database->LastRun(partition.id));
-  partition.end = partition.begin;
-  if (last.has_value()) {
-    partition.end = std::max(partition.begin, last->header.next);
-    partition.high_ms = last->header.high_ms;
-    partition.end_bytes = last->header.bytes_before + last->bytes;
-  }
-  return absl::OkStatus();
-}
 
 absl::Status LogInspector::Impl::Load() {
   RETURN_IF_ERROR(database->ForEachEntry("t", [&](absl::string_view key, absl::string_view value) {
@@ -116,7 +98,7 @@ absl::Status LogInspector::Impl::Load() {
     state.compacted = topic->policy.compacted;
     state.settings = topic->settings;
     for (const PartitionPtr& partition : topic->partitions) {
-      RETURN_IF_ERROR(LoadPartition(*partition));
+      RETURN_IF_ERROR(embedded_log_internal::LoadPartition(*database, *partition));
       PartitionState& mine = state.partitions.emplace_back();
       mine.begin = partition->begin;
       mine.end = partition->end;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/embedded_log/internal/positions.h"
@@ -19,14 +20,66 @@ void TellDamaged(Core& core, absl::string_view what) {
   POSTRIDER_LOG(kError, "the embedded log is damaged", {"what", what});
 }
 
-absl::Status LoadPartition(Core& core, Partition& partition) {
-  Database& database = *core.database;
-  RETURN_IF_ERROR(database.ForEachEntry(BeginKey(partition.id),
-                                        [&](absl::string_view, absl::string_view value) {
-                                          uint64_t begin = 0;
-                                          if (DecodeNumber(value, &begin))
-                                            partition.begin = static_cast<int64_t>(begin);
-                                        }));
+// An entry that is to be put, or removed.
+struct EntryRepair {
+  std::string key;
+  absl::optional<std::string> value;
+};
+
+// What is lost at the end of a partition leaves a gap.
+void RaiseEnd(Partition& partition, int64_t least) {
+  partition.end = std::max(partition.end, least);
+  partition.next = partition.end;
+}
+
+absl::Status LoadPositions(Core& core, std::vector<std::string>& damaged,
+                           std::vector<EntryRepair>& repairs)
+    ABSL_EXCLUSIVE_LOCKS_REQUIRED(core.mutex) {
+  std::map<TopicPartition, PartitionPtr> raised;
+  RETURN_IF_ERROR(core.database->ForEachEntry(
+      "g", [&](absl::string_view key, absl::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS {
+        std::string group;
+        TopicPartition tp;
+        CommittedPosition position;
+        if (!DecodePositionKey(key, &group, &tp) || !DecodePosition(value, &position)) {
+          damaged.push_back("a position of a group");
+          return;
+        }
+        const PartitionPtr partition = core.FindPartition(tp);
+        if (partition == nullptr) {
+          // A topic that is made anew by this name begins with none.
+          repairs.push_back({std::string(key), absl::nullopt});
+          return;
+        }
+        if (position.offset > partition->end) {
+          RaiseEnd(*partition, position.offset);
+          raised[tp] = partition;
+        }
+        core.groups.group(group).committed[tp] = std::move(position);
+      }));
+  for (const auto& [tp, partition] : raised) {
+    POSTRIDER_LOG(kWarn, "a group is behind the last record that there is: the next one goes there",
+                  {"partition", tp.ToString()}, {"offset", partition->end});
+    repairs.push_back(
+        {LeastEndKey(partition->id), EncodeNumber(static_cast<uint64_t>(partition->end))});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status LoadPartition(Database& database, Partition& partition) {
+  uint64_t least_end = 0;
+  const auto number_at = [&database](const std::string& at, uint64_t* number) {
+    return database.ForEachEntry(at, [number](absl::string_view, absl::string_view value) {
+      uint64_t read = 0;
+      if (DecodeNumber(value, &read)) *number = read;
+    });
+  };
+  uint64_t begin = 0;
+  RETURN_IF_ERROR(number_at(BeginKey(partition.id), &begin));
+  RETURN_IF_ERROR(number_at(LeastEndKey(partition.id), &least_end));
+  partition.begin = static_cast<int64_t>(begin);
   RETURN_IF_ERROR(database.ForEachEntry(CleanedKey(partition.id),
                                         [&](absl::string_view, absl::string_view value) {
                                           Cleaned cleaned;
@@ -34,9 +87,10 @@ absl::Status LoadPartition(Core& core, Partition& partition) {
                                             partition.cleaned = cleaned;
                                         }));
   ASSIGN_OR_RETURN(const absl::optional<RunPlace> last, database.LastRun(partition.id));
-  partition.end = partition.begin;
+  partition.end =
+      std::max({partition.begin, partition.cleaned.until, static_cast<int64_t>(least_end)});
   if (last.has_value()) {
-    partition.end = std::max(partition.begin, last->header.next);
+    partition.end = std::max(partition.end, last->header.next);
     partition.high_ms = last->header.high_ms;
     partition.end_bytes = last->header.bytes_before + last->bytes;
   }
@@ -45,11 +99,10 @@ absl::Status LoadPartition(Core& core, Partition& partition) {
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status LoadCatalogue(Core& core, Writer::Topics& topics) {
+absl::Status LoadCatalogue(Core& core, Writer& writer) {
   absl::MutexLock lock(&core.mutex);
   std::vector<std::string> damaged;
+  Writer::Topics& topics = writer.topics();
   RETURN_IF_ERROR(
       core.database->ForEachEntry("t", [&](absl::string_view key, absl::string_view value) {
         const std::string name(key.substr(1));
@@ -60,31 +113,29 @@ absl::Status LoadCatalogue(Core& core, Writer::Topics& topics) {
           topics[name] = topic;
         }
       }));
+  ASSIGN_OR_RETURN(core.topic_number_max, core.database->LastTopicNumber());
   for (const auto& [name, topic] : topics) {
+    core.topic_number_max = std::max(core.topic_number_max, topic->id);
     for (const PartitionPtr& partition : topic->partitions) {
-      RETURN_IF_ERROR(LoadPartition(core, *partition));
+      RETURN_IF_ERROR(LoadPartition(*core.database, *partition));
     }
     core.AddTopic(topic);
   }
-  RETURN_IF_ERROR(core.database->ForEachEntry(
-      "g", [&](absl::string_view key, absl::string_view value) ABSL_NO_THREAD_SAFETY_ANALYSIS {
-        std::string group;
-        TopicPartition tp;
-        CommittedPosition position;
-        if (!DecodePositionKey(key, &group, &tp) || !DecodePosition(value, &position)) {
-          damaged.push_back("a position of a group");
-          return;
-        }
-        // What is lost at the end of a partition leaves a gap: no offset is given twice.
-        const PartitionPtr partition = core.FindPartition(tp);
-        if (partition == nullptr) return;
-        if (core.database->damaged() && position.offset > partition->end) {
-          partition->end = position.offset;
-          partition->next = position.offset;
-        }
-        core.groups.group(group).committed[tp] = std::move(position);
-      }));
+  std::vector<EntryRepair> repairs;
+  RETURN_IF_ERROR(LoadPositions(core, damaged, repairs));
   for (const std::string& what : damaged) TellDamaged(core, what);
+  if (repairs.empty()) return absl::OkStatus();
+  writer.Submit({[repairs = std::move(repairs)](WriteSet& set) {
+                   for (const EntryRepair& repair : repairs) {
+                     if (repair.value.has_value()) {
+                       set.PutEntry(repair.key, *repair.value);
+                     } else {
+                       set.DeleteEntry(repair.key);
+                     }
+                   }
+                   return absl::OkStatus();
+                 },
+                 [](const absl::Status&) {}});
   return absl::OkStatus();
 }
 
@@ -108,6 +159,11 @@ absl::Status MakeTopics(Core& core, const Writer::Topics& topics,
       kNextTopicKey,
       [&next](absl::string_view, absl::string_view value) { DecodeNumber(value, &next); }));
   for (const auto& [name, topic] : topics) next = std::max<uint64_t>(next, topic->id + 1);
+  {
+    // Damage may have taken the entries of a topic whose records are there.
+    absl::MutexLock lock(&core.mutex);
+    next = std::max<uint64_t>(next, uint64_t{core.topic_number_max} + 1);
+  }
   for (const TopicSpec& spec : specs) {
     const auto there = topics.find(spec.name);
     if (there != topics.end() &&
@@ -146,6 +202,7 @@ void RemoveTopicEntries(Core& core, const std::string& topic, WriteSet& set) {
     partition->gone = true;
     set.DeleteEntry(BeginKey(partition->id));
     set.DeleteEntry(CleanedKey(partition->id));
+    set.DeleteEntry(LeastEndKey(partition->id));
     set.DeletePartition(partition->id);
   }
   for (const auto& [group, tp] : core.groups.PositionsOf(topic)) {

@@ -13,9 +13,14 @@
 
 namespace postrider::embedded_log_internal {
 
-// Reads the topics, where their partitions begin and end, and the positions of groups. Before any
-// thread is started.
-absl::Status LoadCatalogue(Core& core, Writer::Topics& topics);
+// Reads where a partition begins and ends.
+absl::Status LoadPartition(Database& database, Partition& partition);
+
+// Reads the topics, where their partitions begin and end, and the positions of groups. What damage
+// has left in disorder is put right, on the disk too, with the first change that `writer` makes:
+// a partition never ends before what a group has committed, so that no offset is given twice, and
+// no position stays of a topic that is lost. Before any thread is started.
+absl::Status LoadCatalogue(Core& core, Writer& writer);
 
 absl::Status CheckTopic(const TopicSpec& spec);
 // For Writer::Change::prepare: makes those that are missing; `made` is theirs, to be added when

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,6 +23,9 @@ namespace postrider::embedded_log_internal {
 
 class CursorSet;
 
+// A wall clock that is further off what has passed was set, not only corrected.
+inline constexpr Duration kClockOffMax = std::chrono::minutes(10);
+
 struct LogMetrics {
   explicit LogMetrics(Metrics& metrics);
   Counter& appends;
@@ -42,7 +46,19 @@ struct LogMetrics {
 class Core {
  public:
   Core(const Clock& log_clock, Metrics& registry, size_t tail_max)
-      : clock(log_clock), metrics(registry), tail_bytes_max(tail_max), groups(log_clock) {}
+      : clock(log_clock),
+        metrics(registry),
+        tail_bytes_max(tail_max),
+        groups(log_clock),
+        began_wall_(log_clock.Wall()),
+        began_(log_clock.Now()) {}
+
+  // The time by which records age: it goes on from the wall clock's at the start by what has passed
+  // since, however the wall clock is set meanwhile. Threads: any.
+  WallTime AgeTime() const {
+    return began_wall_ + std::chrono::duration_cast<WallTime::duration>(OpenFor());
+  }
+  Duration OpenFor() const { return clock.Now() - began_; }
 
   // Null: there is none.
   PartitionPtr FindPartition(const TopicPartition& tp) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex);
@@ -66,8 +82,12 @@ class Core {
   std::vector<CursorSet*> sets ABSL_GUARDED_BY(mutex);
   absl::Status writable ABSL_GUARDED_BY(mutex);
   size_t producers ABSL_GUARDED_BY(mutex) = 0;
+  // The greatest number of a topic that the database had anything of when it was opened.
+  uint32_t topic_number_max ABSL_GUARDED_BY(mutex) = 0;
 
  private:
+  const WallTime began_wall_;
+  const MonotonicTime began_;
   struct TailEntry {
     PartitionPtr partition;
     size_t bytes;

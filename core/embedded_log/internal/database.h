@@ -80,6 +80,8 @@ class Database {
       absl::string_view prefix,
       absl::FunctionRef<void(absl::string_view key, absl::string_view value)> visit) = 0;
 
+  // The greatest number of a topic of which there are runs; 0: of none.
+  virtual absl::StatusOr<uint32_t> LastTopicNumber() = 0;
   // The last run of a partition. Damaged ones are passed over.
   virtual absl::StatusOr<absl::optional<RunPlace>> LastRun(PartitionId id) = 0;
   // The first run that ends behind `offset`, within [., until).
@@ -101,8 +103,6 @@ class Database {
 
   // Reads each table whole. `tables` is how many there are.
   virtual std::vector<TableDamage> CheckTables(size_t* tables) = 0;
-  // Whether damage was found since it was opened.
-  virtual bool damaged() const = 0;
   virtual uint64_t disk_bytes() const = 0;
   virtual uint64_t memory_bytes() const = 0;
 };

@@ -109,8 +109,9 @@ absl::StatusOr<int64_t> Fetcher::OffsetForTime(const PartitionPtr& partition, Wa
       if (record.timestamp >= time && record.offset >= begin) return record.offset;
     }
   }
-  // Compaction has dropped the record that was so late.
-  return std::max(begin, (*place)->header.next);
+  // Compaction has dropped the record that was so late, or the clock had been set back when they
+  // were appended.
+  return std::max(begin, (*place)->base);
 }
 
 }  // namespace postrider::embedded_log_internal

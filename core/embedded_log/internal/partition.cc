@@ -101,6 +101,7 @@ TopicPtr DecodeTopic(absl::string_view name, absl::string_view bytes) {
 
 std::string BeginKey(PartitionId id) { return IdKey('b', id); }
 std::string CleanedKey(PartitionId id) { return IdKey('c', id); }
+std::string LeastEndKey(PartitionId id) { return IdKey('e', id); }
 
 std::string EncodeCleaned(const Cleaned& cleaned) {
   ByteWriter out;

@@ -86,6 +86,7 @@ using TopicPtr = std::shared_ptr<Topic>;
 //   t <topic>                            a topic
 //   b <topic's number, partition>        where the partition begins
 //   c <topic's number, partition>        how far it was compacted
+//   e <topic's number, partition>        where it goes on at least: what lay before was lost
 //   g <group> 0 <topic> 0 <partition>    a group's position
 std::string TopicKey(const std::string& name);
 std::string EncodeTopic(const Topic& topic);
@@ -93,6 +94,7 @@ std::string EncodeTopic(const Topic& topic);
 TopicPtr DecodeTopic(absl::string_view name, absl::string_view bytes);
 std::string BeginKey(PartitionId id);
 std::string CleanedKey(PartitionId id);
+std::string LeastEndKey(PartitionId id);
 std::string EncodeCleaned(const Cleaned& cleaned);
 bool DecodeCleaned(absl::string_view bytes, Cleaned* cleaned);
 std::string EncodeNumber(uint64_t number);

@@ -27,8 +27,9 @@ struct RunHeader {
   uint32_t records = 0;
   int64_t next = 0;
   int64_t first_ms = 0;
-  // The latest time of any record of the partition up to the end of this run. So it never falls
-  // from run to run, wherever the clock goes, and a time can be looked up by halving.
+  // The latest time of any record of the partition up to the end of this run, or by which it ages
+  // if the clock was set back meanwhile. So it never falls from run to run, wherever the clock
+  // goes, and a time can be looked up by halving.
   int64_t high_ms = 0;
   // The bytes of all runs that the partition ever had before this one.
   uint64_t bytes_before = 0;

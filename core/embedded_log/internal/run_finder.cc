@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <memory>
 
-#include "absl/strings/str_cat.h"
 #include "core/embedded_log/internal/rocks.h"
 
 namespace postrider::embedded_log_internal {
@@ -19,11 +18,11 @@ constexpr int64_t kNoEnd = int64_t{1} << 62;
 }  // namespace
 
 RunFinder::RunFinder(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* runs, PartitionId id,
-                     const Tell& tell)
+                     DamageTeller& teller)
     : db_(db),
       runs_(runs),
       id_(id),
-      tell_(tell),
+      teller_(teller),
       lower_(PartitionKey(id)),
       upper_(PartitionEndKey(id)),
       lower_slice_(lower_),
@@ -43,16 +42,6 @@ void RunFinder::Renew() {
 int64_t RunFinder::base() const { return BaseOf(ToView(entry_->key())); }
 absl::string_view RunFinder::stored() const { return ToView(entry_->value()); }
 
-void RunFinder::TellGap(int64_t from, int64_t to) {
-  tell_(absl::StrCat("topic ", id_.topic, " partition ", id_.partition, ": records from ", from,
-                     " to ", to, " cannot be read"));
-}
-
-void RunFinder::TellRun(int64_t base) {
-  tell_(absl::StrCat("topic ", id_.topic, " partition ", id_.partition, ": the run at ", base,
-                     " cannot be read"));
-}
-
 // False: it is no run; whoever meets it passes it over.
 bool RunFinder::Take(RunPlace* run) const {
   const absl::optional<RunHeader> header = ReadRunHeader(stored());
@@ -67,7 +56,7 @@ bool RunFinder::FindFrom(int64_t from, int64_t until, RunPlace* run) {
   while (from < until && SeekFrom(from, until)) {
     if (base() >= until) return false;
     if (Take(run)) return true;
-    TellRun(base());
+    teller_.TellLost(id_, base(), base() + 1);
     from = base() + 1;
   }
   return false;
@@ -98,7 +87,7 @@ bool RunFinder::SeekFrom(int64_t from, int64_t until) {
   }
   if (good < until) entry_->Seek(RunKey(id_, good));
   const bool found = good < until && entry_->Valid();
-  TellGap(from, found ? base() : until);
+  teller_.TellLost(id_, from, found ? base() : until);
   return found;
 }
 
@@ -122,7 +111,8 @@ bool RunFinder::FindAt(int64_t offset, int64_t until, RunPlace* run) {
   if (unsure && FindFromBefore(offset, run)) return true;
   if (unsure) Renew();
   const bool found = FindFrom(offset + 1, until, run);
-  if (unsure && (!found || run->base > offset)) TellGap(offset, found ? run->base : until);
+  if (unsure && (!found || run->base > offset))
+    teller_.TellLost(id_, offset, found ? run->base : until);
   return found;
 }
 
@@ -135,7 +125,7 @@ absl::optional<RunPlace> RunFinder::FindLast() {
   RunPlace run;
   for (entry_->SeekToLast(); entry_->Valid(); entry_->Prev()) {
     if (Take(&run)) return run;
-    TellRun(base());
+    teller_.TellLost(id_, base(), base() + 1);
   }
   if (entry_->status().ok()) return absl::nullopt;
   // The end is in a damaged place: the last one that can be read before it.

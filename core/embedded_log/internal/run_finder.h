@@ -5,12 +5,12 @@
 #include <rocksdb/slice.h>
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "core/embedded_log/internal/damage_teller.h"
 #include "core/embedded_log/internal/run.h"
 #include "core/embedded_log/internal/run_key.h"
 
@@ -21,10 +21,9 @@ namespace postrider::embedded_log_internal {
 // Threads: one; the database stays open while it lives.
 class RunFinder {
  public:
-  using Tell = std::function<void(const std::string& what)>;
-
   // All outlive it.
-  RunFinder(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* runs, PartitionId id, const Tell& tell);
+  RunFinder(rocksdb::DB& db, rocksdb::ColumnFamilyHandle* runs, PartitionId id,
+            DamageTeller& teller);
   RunFinder(const RunFinder&) = delete;
   RunFinder& operator=(const RunFinder&) = delete;
 
@@ -48,13 +47,11 @@ class RunFinder {
   bool SeekFrom(int64_t from, int64_t until);
   bool FindFromBefore(int64_t offset, RunPlace* run);
   int64_t base() const;
-  void TellGap(int64_t from, int64_t to);
-  void TellRun(int64_t base);
 
   rocksdb::DB& db_;
   rocksdb::ColumnFamilyHandle* const runs_;
   const PartitionId id_;
-  const Tell& tell_;
+  DamageTeller& teller_;
   const std::string lower_;
   const std::string upper_;
   const rocksdb::Slice lower_slice_;

@@ -15,12 +15,15 @@
 namespace postrider::embedded_log_internal {
 namespace {
 
+using std::chrono::milliseconds;
+
 // What was trimmed takes its room until so much has come together.
 constexpr uint64_t kGiveBackBytes = 32 << 20;
 // Below it nothing is compacted.
 constexpr uint64_t kCompactBytesMin = 1 << 20;
-// A wall clock that is further off what has passed was set, not only corrected.
-constexpr std::chrono::minutes kClockOffMax{10};
+// What a start finds too old stays for so long, at most its retention: whoever was behind when the
+// service stopped, or reads what was stamped by a wrong clock, has had the time to come to it.
+constexpr std::chrono::hours kGrace{1};
 
 struct Extent {
   int64_t begin = 0;
@@ -38,11 +41,7 @@ Extent ExtentOf(Core& core, const Partition& partition) {
 }  // namespace
 
 Upkeep::Upkeep(Core& core, Writer& writer, const Options& options)
-    : core_(core),
-      writer_(writer),
-      options_(options),
-      began_wall_(core.clock.Wall()),
-      began_(core.clock.Now()) {}
+    : core_(core), writer_(writer), options_(options) {}
 
 Upkeep::~Upkeep() { Stop(); }
 
@@ -93,10 +92,8 @@ void Upkeep::Round(Urgency urgency) {
 }
 
 int64_t Upkeep::NowMillis() {
-  const WallTime wall = core_.clock.Wall();
-  const auto now = std::chrono::time_point_cast<std::chrono::milliseconds>(
-      began_wall_ + (core_.clock.Now() - began_));
-  const auto off = wall - now;
+  const WallTime now = core_.AgeTime();
+  const Duration off = core_.clock.Wall() - now;
   if (off > kClockOffMax || off < -kClockOffMax) {
     if (!told_of_clock_) {
       POSTRIDER_LOG(kWarn,
@@ -135,7 +132,8 @@ void Upkeep::Age(const PartitionPtr& partition, const TopicPolicy& policy) {
         core_.database->FirstRunWhere(partition->id, extent.begin, extent.end, stays);
     if (place.ok()) to = std::max(to, place->has_value() ? (*place)->base : extent.end);
   };
-  if (policy.retention_ms >= 0) {
+  if (policy.retention_ms >= 0 &&
+      core_.OpenFor() >= std::min<Duration>(kGrace, milliseconds(policy.retention_ms))) {
     const int64_t cutoff = NowMillis() - policy.retention_ms;
     look([cutoff](const RunPlace& run) { return run.header.high_ms >= cutoff; });
   }

@@ -48,8 +48,7 @@ class Upkeep {
     absl::MutexLock lock(&mutex_);
     return stopping_;
   }
-  // The time by which records age: it goes on from the wall clock's at the start by what has passed
-  // since, however the wall clock is set meanwhile.
+  // By Core::AgeTime(); tells once when the wall clock is far off it.
   int64_t NowMillis();
   void Age(const PartitionPtr& partition, const TopicPolicy& policy);
   void Compact(const PartitionPtr& partition, const TopicPolicy& policy, Urgency urgency);
@@ -65,8 +64,6 @@ class Upkeep {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   // Up to where the disk was given back, and how many bytes the partition had had there.
   std::map<std::pair<uint32_t, uint32_t>, std::pair<int64_t, uint64_t>> given_back_;
-  const WallTime began_wall_;
-  const MonotonicTime began_;
   bool told_of_clock_ = false;
   std::thread thread_;
 };

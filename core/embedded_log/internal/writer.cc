@@ -138,13 +138,17 @@ void Writer::Compose() {
   change_status_.clear();
   group_records_ = 0;
   group_bytes_ = 0;
-  const int64_t ms = MillisSinceEpoch(core_.clock.Wall());
+  const WallTime wall = core_.clock.Wall();
+  const WallTime age = core_.AgeTime();
+  const int64_t ms = MillisSinceEpoch(wall);
+  // A clock that was set back makes no record old.
+  const int64_t age_ms = age - wall > kClockOffMax ? MillisSinceEpoch(age) : ms;
   for (; next_item_ < items_.size() && group_bytes_ < kGroupBytesMax; ++next_item_) {
     Item& item = items_[next_item_];
     auto mine = std::find_if(answers_.begin(), answers_.end(),
                              [&item](const auto& one) { return one.first == item.box; });
     if (mine == answers_.end()) mine = answers_.insert(mine, {item.box, {}});
-    mine->second.push_back(Place(item.record, ms));
+    mine->second.push_back(Place(item.record, ms, age_ms));
     item.box = nullptr;
   }
   for (const PartitionPtr& partition : touched_) {
@@ -155,7 +159,7 @@ void Writer::Compose() {
   for (Change& change : group_changes_) change_status_.push_back(change.prepare(set_));
 }
 
-absl::StatusOr<int64_t> Writer::Place(AppendRecord& record, int64_t ms) {
+absl::StatusOr<int64_t> Writer::Place(AppendRecord& record, int64_t ms, int64_t age_ms) {
   const size_t bytes = BytesOf(record);
   const auto found = topics_.find(record.topic);
   if (found == topics_.end() || record.partition < 0 ||
@@ -181,7 +185,7 @@ absl::StatusOr<int64_t> Writer::Place(AppendRecord& record, int64_t ms) {
   const int64_t offset = partition->next++;
   if (partition->builder.empty()) partition->builder.Begin(offset, ms);
   partition->builder.Add(offset, ms, record.key, record.value, record.tombstone, record.headers);
-  partition->high_ms = std::max(partition->high_ms, ms);
+  partition->high_ms = std::max(partition->high_ms, age_ms);
   if (partition->builder.bytes() >= kRunBytesMax) CutRun(partition);
   ++group_records_;
   group_bytes_ += bytes;

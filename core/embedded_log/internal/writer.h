@@ -99,7 +99,8 @@ class Writer {
   // False: the end.
   bool Gather();
   void Compose();
-  absl::StatusOr<int64_t> Place(AppendRecord& record, int64_t ms);
+  // `ms` stamps it, by `age_ms` it ages.
+  absl::StatusOr<int64_t> Place(AppendRecord& record, int64_t ms, int64_t age_ms);
   void CutRun(const PartitionPtr& partition);
   // False: it was told to stop.
   bool WriteUntilDone();

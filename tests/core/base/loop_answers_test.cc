@@ -10,6 +10,7 @@
 #include "core/base/event_loop.h"
 #include "gtest/gtest.h"
 #include "tests/fakes/manual_clock.h"
+#include "tests/support/no_descriptors.h"
 
 namespace postrider::tests {
 namespace {
@@ -79,6 +80,16 @@ TEST_F(LoopAnswersTest, ForgetsALoopThatIsGone) {
   EXPECT_EQ(kept.use_count(), 1) << "it went with its line";
   bool done = false;
   place.Give([&done] { done = true; });
+  RunUntil(done);
+}
+
+TEST_F(LoopAnswersTest, RefusesAPlaceWhenThereIsNoDescriptorLeft) {
+  {
+    const NoDescriptors none;
+    EXPECT_EQ(answers_.Expect(*loop_).status().code(), absl::StatusCode::kResourceExhausted);
+  }
+  bool done = false;
+  answers_.Expect(*loop_)->Give([&done] { done = true; });
   RunUntil(done);
 }
 

@@ -305,8 +305,49 @@ TEST_F(DamageTest, GivesNoOffsetTwiceWhenTheEndIsLost) {
   const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + logs[0]);
   Flip(logs[0], size * 3 / 4);
   Open();
+  // It is remembered: no later start has met the damage.
+  Reopen();
+  Reopen();
   EXPECT_GE(Append(Record({"a", 0}, "k", "after")).value_or(-1), kRecords)
       << "the group has committed so far";
+}
+
+TEST_F(DamageTest, BeginsALostTopicAnewWithoutWhatWasOfIt) {
+  Restore();
+  Open();
+  MakeTopic("lost", 1);
+  AppendMany({"lost", 0}, 10, 10);
+  ASSERT_TRUE(log_->ResetGroup("g", {{{"lost", 0}, {7, ""}}}, kTimeout).ok());
+  const std::string killed = directory_.path() + "/killed";
+  fs::copy(options_.directory, killed, fs::copy_options::recursive);
+  Close();
+  options_.directory = killed;
+  bool flipped = false;
+  for (const auto& entry : fs::directory_iterator(killed + "/db")) {
+    if (entry.path().extension() != ".log") continue;
+    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
+    const std::string bytes((std::istreambuf_iterator<char>(file)),
+                            std::istreambuf_iterator<char>());
+    const size_t at = bytes.find("tlost");
+    if (at == std::string::npos) continue;
+    file.seekp(static_cast<std::streamoff>(at));
+    file.put('T');
+    flipped = file.good();
+  }
+  ASSERT_TRUE(flipped);
+  Open();
+  ASSERT_EQ(log_->Topics().size(), 1u) << "its entry is lost, its records are not";
+  MakeTopic("lost", 1);
+  ASSERT_EQ(Append(Record({"lost", 0}, "k", "new")).value_or(-1), 0);
+  for (int start = 0; start < 2; ++start) {
+    const WholeReader reader = ReadAll({"lost", 0});
+    ASSERT_EQ(reader.records.size(), 1u);
+    EXPECT_EQ(reader.records[0].value, "new");
+    const auto group = log_->DescribeGroup("g", {{"lost", 0}}, kTimeout);
+    ASSERT_TRUE(group.ok());
+    EXPECT_FALSE(group->partitions[0].committed.has_value()) << "a position of the lost one";
+    Reopen();
+  }
 }
 
 TEST_F(DamageTest, SaysWhatIsWrongWithTheFilesOfTheDatabase) {

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/embedded_log/log_fixture.h"
+#include "tests/support/no_descriptors.h"
 
 namespace postrider::tests {
 namespace {
@@ -223,6 +224,38 @@ TEST_F(EmbeddedLogTest, SaysThatADirectoryCannotBeMade) {
   const absl::Status missing = TryOpen();
   EXPECT_EQ(missing.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(missing.message()), HasSubstr("No such file"));
+}
+
+TEST_F(EmbeddedLogTest, SaysThatThereIsNoDescriptorLeft) {
+  Open();
+  MakeTopic("a", 1);
+  struct Handler final : public GroupHandler {
+    void OnAssigned(Assignment) override {}
+    void OnRevoked() override {}
+    void OnLost() override {}
+    void OnRecord(const LogRecord&) override {}
+    void OnPartitionEnd(const TopicPartition&, int64_t) override {}
+    void OnOutOfRange(const TopicPartition&, int64_t) override {}
+    void OnReachable(bool) override {}
+  } member;
+  WholeReader reader;
+  absl::optional<absl::Status> trimmed;
+  {
+    const NoDescriptors none;
+    constexpr auto kNone = absl::StatusCode::kResourceExhausted;
+    EXPECT_EQ(log_->OpenProducer(*loop_, ProducerOptions()).status().code(), kNone);
+    EXPECT_EQ(log_->OpenReader(*loop_, ReaderOptions(), reader).status().code(), kNone);
+    GroupOptions group;
+    group.group = "g";
+    group.topics = {"a"};
+    EXPECT_EQ(log_->JoinGroup(*loop_, group, member).status().code(), kNone);
+    log_->Trim(*loop_, {"a", 0}, 0, [&](absl::Status answer) { trimmed = std::move(answer); });
+    EXPECT_FALSE(trimmed.has_value()) << "never from inside the call";
+  }
+  ASSERT_TRUE(Until([&] { return trimmed.has_value(); }));
+  EXPECT_EQ(trimmed->code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(Append(Record({"a", 0}, "k", "v")).ok());
+  EXPECT_TRUE(Trim({"a", 0}, 1).ok());
 }
 
 }  // namespace

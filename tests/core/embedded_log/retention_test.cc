@@ -66,6 +66,70 @@ TEST_F(EmbeddedLogTest, GoesOnAgingWhenTheClockIsSetBack) {
   EXPECT_EQ(ReadAll({"a", 0}).records.size(), 10u);
 }
 
+TEST_F(EmbeddedLogTest, KeepsWhatIsFreshWhenAClockThatWasAheadIsSetRight) {
+  clock_.SetWall(clock_.Wall() + hours(24 * 365));
+  Open();
+  for (const char* name : {"a", "b", "c"}) MakeTopic(name, 1, {{"retention.ms", "7200000"}});
+  AppendMany({"a", 0}, 10, 10);
+  clock_.Advance(hours(1));
+  clock_.SetWall(clock_.Wall() - hours(24 * 365));
+  AppendMany({"a", 0}, 10, 10, 10);
+  AppendMany({"b", 0}, 10, 10);
+  clock_.Advance(hours(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"b", 0}, kTimeout)->begin, 0) << "an hour old";
+  clock_.Advance(milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 10) << "two hours old, and more";
+  // By the clock that is right now.
+  AppendMany({"b", 0}, 10, 10, 10);
+  Reopen();
+  AppendMany({"c", 0}, 10, 10);
+  clock_.Advance(hours(2));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"b", 0}, kTimeout)->begin, 0) << "kept too long rather than too short";
+  EXPECT_EQ(log_->Offsets({"c", 0}, kTimeout)->begin, 0);
+  clock_.Advance(milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"c", 0}, kTimeout)->begin, 10);
+}
+
+TEST_F(EmbeddedLogTest, LeavesTimeToReadWhatWasStampedByAClockThatWasBehind) {
+  const WallTime right = clock_.Wall();
+  clock_.SetWall(right - hours(24));
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "7200000"}});
+  AppendMany({"a", 0}, 10, 10);
+  clock_.SetWall(right);
+  AppendMany({"a", 0}, 10, 10, 10);
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 0);
+  Reopen();
+  clock_.Advance(hours(1) - milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(ReadAll({"a", 0}).records.size(), 20u) << "just appended, whatever their stamps say";
+  clock_.Advance(milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"a", 0}, kTimeout)->begin, 10);
+}
+
+TEST_F(EmbeddedLogTest, FindsATimeThoughTheClockWasSetBack) {
+  Open();
+  MakeTopic("a", 1);
+  AppendMany({"a", 0}, 10, 10);
+  const WallTime before = clock_.Wall();
+  clock_.SetWall(before - hours(24));
+  clock_.Advance(hours(1));
+  AppendMany({"a", 0}, 10, 10, 10);
+  clock_.SetWall(before + hours(2));
+  AppendMany({"a", 0}, 10, 10, 20);
+  EXPECT_EQ(OffsetForTime({"a", 0}, before).value_or(-1), 0);
+  EXPECT_EQ(OffsetForTime({"a", 0}, before + milliseconds(1)).value_or(-1), 10)
+      << "appended after it, whatever their stamps say";
+  EXPECT_EQ(OffsetForTime({"a", 0}, before + hours(2)).value_or(-1), 20);
+  EXPECT_EQ(OffsetForTime({"a", 0}, before + hours(3)).value_or(-1), 30) << "the end";
+}
+
 TEST_F(EmbeddedLogTest, KeepsForeverWithoutALimit) {
   Open();
   MakeTopic("a", 1, {{"retention.ms", "-1"}, {"retention.bytes", "-1"}});
