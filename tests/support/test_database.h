@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <random>
@@ -21,21 +22,24 @@ namespace postrider::tests {
 
 // A database of its own with an owner and login roles of its own (as `postrider migrate` would
 // find them: the owner may create roles and is no superuser), gone when this is. It needs a server
-// that POSTRIDER_DATABASE__URL leads to; tests/run starts one.
+// that POSTRIDER_DATABASE__URL leads to; tests/run starts one. Without it the test program ends at
+// once and says so: no test of it could run.
 class TestDatabase {
  public:
   static absl::StatusOr<std::unique_ptr<TestDatabase>> Create() {
     const char* url = std::getenv("POSTRIDER_DATABASE__URL");
     if (url == nullptr || *url == '\0') {
-      return absl::FailedPreconditionError(
-          "POSTRIDER_DATABASE__URL is not set: this test needs a PostgreSQL; run it through "
-          "tests/run, which starts one");
+      EndWithout("POSTRIDER_DATABASE__URL is not set");
     }
     std::random_device random;
     auto database = std::unique_ptr<TestDatabase>(new TestDatabase());
     database->server_url_ = url;
     database->name_ = absl::StrCat("test_", getpid(), "_", absl::Hex(random(), absl::kZeroPad8));
-    RETURN_IF_ERROR(database->Make());
+    const absl::Status made = database->Make();
+    if (!made.ok()) {
+      EndWithout(absl::StrCat("POSTRIDER_DATABASE__URL leads to no server that can be used: ",
+                              std::string(made.message())));
+    }
     return database;
   }
 
@@ -57,6 +61,14 @@ class TestDatabase {
 
  private:
   TestDatabase() = default;
+
+  [[noreturn]] static void EndWithout(const std::string& why) {
+    std::fprintf(stderr,
+                 "%s: this test needs a PostgreSQL; run it through tests/run, which starts one, or "
+                 "set it to the URL of a superuser of yours\n",
+                 why.c_str());
+    std::_Exit(1);
+  }
 
   absl::Status Make() {
     ASSIGN_OR_RETURN(DatabaseUrl url, DatabaseUrl::Parse(server_url_));

@@ -193,7 +193,9 @@ class Checker:
 
     def check_internal(self, mirrored, path, number, target):
         """A test of delivery may look into delivery/internal, and so may nobody else but a fuzz
-        target, which is for one decoder wherever that is."""
+        target: it is a test too, of one decoder wherever that is, and a face made for it alone
+        would show a form of bytes that nobody else may know. So all of them lie in one folder,
+        built with the fuzzer, instead of one more program in the tests of each."""
         owner = internal_owner(target)
         if owner and not mirrored.startswith((owner, "fuzz/")):
             self.fault(path, number, "%s belongs to %s alone" % (target, owner.rstrip("/")))

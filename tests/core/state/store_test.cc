@@ -20,12 +20,15 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/clock.h"
+#include "core/base/event_loop.h"
 #include "core/base/random.h"
 #include "core/state/heap_store.h"
 #include "core/state/lazy_store.h"
 #include "core/state/rocksdb_store.h"
 #include "tests/contract/state_store_contract.h"
 #include "tests/fakes/manual_clock.h"
+#include "tests/support/loop_runner.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider::contract {
@@ -220,12 +223,11 @@ TEST_F(RocksdbStoreTest, IsCompactedWhenTheDiskIsTight) {
       ASSERT_THAT(applied, tests::IsOk());
     }
   };
+  const SystemClock clock;
+  const std::unique_ptr<EventLoop> loop = *EventLoop::Create(clock);
   const auto wait_until = [&](const std::function<bool(uint64_t)>& good) {
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (!good(store.figures().disk_bytes) && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return good(store.figures().disk_bytes);
+    return tests::RunUntil(
+        *loop, [&] { return good(store.figures().disk_bytes); }, std::chrono::seconds(60));
   };
   write("a", 4'000);
   ASSERT_TRUE(wait_until([](uint64_t bytes) { return bytes > (20 << 20); }));
