@@ -63,6 +63,7 @@
 #include "dlq/indexer_role.h"
 #include "dlq/letters/dead_letter_log.h"
 #include "dlq/reports/report_record.h"
+#include "endpoint_tester.h"
 #include "log_command.h"
 #include "migrations/database_options.h"
 #include "migrations/runner.h"
@@ -88,6 +89,7 @@ using std::chrono::seconds;
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
 constexpr seconds kMemoryInterval{2};
+constexpr int64_t kTesterFiles = 72;  // connections of MakeEndpointTester()
 constexpr seconds kKeyFileInterval{1};
 // Names of our own servers are looked up again, and how long a start waits for their addresses.
 constexpr seconds kOwnNamesInterval{30};
@@ -305,7 +307,7 @@ absl::Status NeedsKafka(const ProgramOptions& options, absl::string_view command
 }
 
 // Where a listener of ours is, whose option ProgramOptions::Check() has looked at. `port`: the real
-// one; 0: not in this process.
+// one; 0: that of the option.
 HostAndPort ListenerAt(absl::string_view listen, uint32_t port) {
   const size_t colon = listen.rfind(':');
   absl::string_view host = listen.substr(0, colon);
@@ -316,12 +318,15 @@ HostAndPort ListenerAt(absl::string_view listen, uint32_t port) {
   return {std::string(host), static_cast<uint16_t>(port)};
 }
 
-// The brokers, the database and the egress proxy, which are never receivers.
+// Our listeners as options name them, the brokers, the database and the egress proxy: never
+// receivers.
 std::vector<HostAndPort> ServersOf(const ProgramOptions& options) {
   std::vector<HostAndPort> servers;
   const auto add = [&servers](absl::string_view hosts, uint16_t port_default) {
     for (HostAndPort& server : HostsIn(hosts, port_default)) servers.push_back(std::move(server));
   };
+  servers.push_back(ListenerAt(options.probes_listen, 0));
+  servers.push_back(ListenerAt(options.api.listen, 0));
   if (!options.log.embedded()) add(options.kafka.brokers, 9092);
   add(options.egress_proxy.url, 80);
   for (const std::string* url :
@@ -415,6 +420,10 @@ class Service {
     ASSIGN_OR_RETURN(KeyRing keys, LoadKeys(options_));
     keys_ = std::make_unique<KeyRing>(std::move(keys));
     key_file_ = std::make_unique<KeyFileWatch>(options_.key_file, *keys_);
+    for (const HostAndPort& server : ServersOf(options_)) {
+      const absl::optional<IpAddress> address = IpAddress::Parse(server.host);
+      if (address) network_.own.emplace_back(*address, server.port);
+    }
     ASSIGN_OR_RETURN(rules_, AddressRules::Create(network_));
     ASSIGN_OR_RETURN(proxy_, options_.egress_proxy.Load());
     RETURN_IF_ERROR(RaiseFileLimit());
@@ -455,7 +464,7 @@ class Service {
   void WaitForOwnAddresses() {
     std::vector<HostAndPort> servers = ServersOf(options_);
     servers.push_back(ListenerAt(options_.probes_listen, probes_->port()));
-    servers.push_back(ListenerAt(options_.api.listen, api_ != nullptr ? api_->port() : 0));
+    if (api_ != nullptr) servers.push_back(ListenerAt(options_.api.listen, api_->port()));
     own_addresses_ = std::make_unique<OwnAddresses>(
         *loop_, std::move(servers), [this] { return Brokers(); }, OwnAddresses::SystemLookup(),
         kOwnNamesInterval,
@@ -655,7 +664,7 @@ class Service {
   // Every receiver kept alive is a file.
   absl::Status RaiseFileLimit() {
     open_files_max_ = RaiseOpenFileLimit();
-    if (options_.Has("api")) other_files_ = options_.api.connections_max;
+    if (options_.Has("api")) other_files_ = options_.api.connections_max + kTesterFiles;
     if (!options_.Has("worker")) return absl::OkStatus();
     ASSIGN_OR_RETURN(const delivery::MemoryBudget memory, options_.worker.Memory());
     ASSIGN_OR_RETURN(const int64_t connections,
@@ -713,7 +722,11 @@ class Service {
   }
 
   absl::Status StartApi() {
-    const api::ApiRoleParts parts{*log_, clock_, metrics_, *keys_};
+    api::ApiRoleParts parts{*log_, clock_, metrics_, *keys_};
+    parts.make_tester = [this](EventLoop& loop) {
+      return MakeEndpointTester(
+          loop, {*resolver_, *keys_, metrics_, rules_, proxy_, options_.worker.ca_file});
+    };
     api::PublishOptions publish;
     publish.topic_prefix = options_.matcher.decoder.topic_prefix;
     publish.own_prefix = options_.kafka.prefix;

@@ -15,6 +15,7 @@
 #include "api/server.h"
 #include "core/base/check.h"
 #include "core/base/event_loop.h"
+#include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/base/thread_name.h"
 #include "core/crypto/random.h"
@@ -36,6 +37,7 @@ void AddAllRoutes(const ApiParts& parts, Router* router) {
   AddEventTypeRoutes(parts, router);
   AddEndpointRoutes(parts, router);
   AddEndpointVerbRoutes(parts, router);
+  AddEndpointTestRoutes(parts, router);
   AddEndpointReportRoutes(parts, router);
   AddSubscriptionRoutes(parts, router);
   AddDeadLetterRoutes(parts, router);
@@ -96,10 +98,12 @@ struct ApiRole::Impl {
     Publisher publisher;
     Authenticator authenticator;
     FailureLimiter limiter;
+    std::unique_ptr<EndpointTester> tester;  // null: there is none
     ApiParts parts;
     std::unique_ptr<Server> server;
   };
 
+  void MakeTester(const ApiRoleParts& parts);
   void Admit(const Route& route, Request request, Respond respond);
   void LookAtHealth();
   // On the loop's thread, after its last turn as such.
@@ -112,6 +116,17 @@ struct ApiRole::Impl {
   mutable absl::Mutex mutex;
   absl::Status health ABSL_GUARDED_BY(mutex) = absl::UnavailableError("not asked yet");
 };
+
+void ApiRole::Impl::MakeTester(const ApiRoleParts& parts) {
+  if (parts.make_tester == nullptr) return;
+  absl::StatusOr<std::unique_ptr<EndpointTester>> made = parts.make_tester(*loop);
+  if (!made.ok()) {
+    POSTRIDER_LOG(kWarn, "endpoints cannot be tested by the API", {"why", made.status().message()});
+    return;
+  }
+  on_loop->tester = *std::move(made);
+  on_loop->parts.tester = on_loop->tester.get();
+}
 
 void ApiRole::Impl::Admit(const Route& route, Request request, Respond respond) {
   if (auto faults = UnknownParameters(route, request); !faults.empty()) {
@@ -166,12 +181,16 @@ void ApiRole::Impl::Finish() {
   on_loop->server.reset();
   on_loop->parts.stopping = true;
   on_loop->publisher.Close();
+  if (on_loop->tester != nullptr) on_loop->tester->AbortAll();
+  const auto busy = [this] {
+    return on_loop->pool.in_use() > 0 || on_loop->pool.waiting() > 0 ||
+           (on_loop->tester != nullptr && on_loop->tester->in_flight() > 0);
+  };
   // Requests that nobody waits for any more hold connections until their statements end.
   const MonotonicTime patience = loop->clock().Now() + kFinishWaitMax;
   do {
     loop->RunOnce(kFinishTurn);
-  } while ((on_loop->pool.in_use() > 0 || on_loop->pool.waiting() > 0) &&
-           loop->clock().Now() < patience);
+  } while (busy() && loop->clock().Now() < patience);
   on_loop.reset();
 }
 
@@ -200,6 +219,7 @@ absl::StatusOr<std::unique_ptr<ApiRole>> ApiRole::Start(const ApiRoleParts& part
         raw->on_loop =
             std::make_unique<Impl::OnLoop>(*raw->loop, parts.log, parts.keys, std::move(pool),
                                            std::move(publish), std::move(rules), seed);
+        raw->MakeTester(parts);
         Router router;
         AddAllRoutes(raw->on_loop->parts, &router);
         ServerOptions server;
@@ -247,6 +267,7 @@ absl::Status ApiRole::health() const {
 
 void ApiRole::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
   EventLoop::Callback set = [impl = impl_.get(), rules = std::move(rules)]() mutable {
+    if (impl->on_loop->tester != nullptr) impl->on_loop->tester->SetAddressRules(rules);
     impl->on_loop->parts.rules = std::move(rules);
   };
   while (!impl_->loop->Post(std::move(set))) std::this_thread::yield();

@@ -7,9 +7,11 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "api/endpoint_tester.h"
 #include "api/publisher.h"
 #include "api/router.h"
 #include "core/base/clock.h"
+#include "core/base/event_loop.h"
 #include "core/base/metrics.h"
 #include "core/base/options.h"
 #include "core/crypto/key_ring.h"
@@ -37,6 +39,9 @@ struct ApiRoleParts {
   const Clock& clock;
   Metrics& metrics;
   const KeyRing& keys;
+  // Makes what tests endpoints, on the role's thread and for its loop. Null, or an error, which is
+  // logged: they cannot be tested.
+  std::function<absl::StatusOr<std::unique_ptr<EndpointTester>>(EventLoop&)> make_tester = nullptr;
 };
 
 // The API: REST over Postgres and the log. It starts and answers (with 503) while either is away.

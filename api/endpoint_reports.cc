@@ -11,6 +11,7 @@
 #include "api/internal/endpoint_status_json.h"
 #include "api/internal/listing.h"
 #include "api/internal/resources.h"
+#include "api/internal/shown_duration.h"
 #include "core/json/time_text.h"
 #include "dlq/reports/report_store.h"
 #include "subscriptions/registry/endpoint.h"
@@ -35,14 +36,6 @@ void GetStatus(CallPtr call) {
   });
 }
 
-// Without an answer it is told in whole seconds: how long a connection took to fail would tell what
-// is at an address that does not answer us (RULES 4). Of refused addresses it is 0 in the report.
-uint32_t ShownDurationMs(const AttemptReport& attempt) {
-  constexpr uint32_t kSecond = 1'000;
-  if (attempt.status != 0) return attempt.duration_ms;
-  return (attempt.duration_ms + kSecond - 1) / kSecond * kSecond;
-}
-
 JsonValue ToJson(const AttemptReport& attempt) {
   return JsonValue::MakeObject(
       {{"id", attempt.id.ToString()},
@@ -50,7 +43,7 @@ JsonValue ToJson(const AttemptReport& attempt) {
        {"messages", attempt.messages},
        {"attempt", attempt.attempt},
        {"started_at", FormatRfc3339(attempt.started_at)},
-       {"duration_ms", ShownDurationMs(attempt)},
+       {"duration_ms", ShownDurationMs(attempt.outcome, attempt.status, attempt.duration_ms)},
        {"outcome", attempt.outcome},
        {"status", attempt.status == 0 ? JsonValue() : JsonValue(attempt.status)},
        {"response", attempt.response.empty() ? JsonValue() : JsonValue(attempt.response)}});

@@ -28,19 +28,6 @@ void Show(const CallPtr& call, const Endpoint& endpoint) {
   call->Commit(std::move(response));
 }
 
-// A body, if there is one, has no fields. False: it was answered.
-bool HasNoFields(const CallPtr& call) {
-  const ParsedBody body = ParseBody(call->request, BodyNeed::kOptional);
-  if (body.refusal) {
-    call->Answer(*body.refusal);
-    return false;
-  }
-  FieldFaults faults;
-  FieldReader(&body.object, "", faults).Finish();
-  if (!faults.empty()) call->Fail(faults);
-  return faults.empty();
-}
-
 void SetEnabled(CallPtr call, bool enabled) {
   if (!HasNoFields(call)) return;
   WithEndpoint(call, RowLock::kForUpdate, [call, enabled](Endpoint endpoint) {

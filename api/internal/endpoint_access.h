@@ -4,12 +4,26 @@
 
 #include "absl/types/optional.h"
 #include "api/internal/call.h"
+#include "api/internal/fields.h"
 #include "api/problem.h"
 #include "core/postgres/transaction.h"
 #include "subscriptions/registry/endpoint.h"
 #include "subscriptions/registry/repository.h"
 
 namespace postrider::api {
+
+// A body, if there is one, has no fields. False: it was answered.
+inline bool HasNoFields(const CallPtr& call) {
+  const ParsedBody body = ParseBody(call->request, BodyNeed::kOptional);
+  if (body.refusal) {
+    call->Answer(*body.refusal);
+    return false;
+  }
+  subscriptions::FieldFaults faults;
+  FieldReader(&body.object, "", faults).Finish();
+  if (!faults.empty()) call->Fail(faults);
+  return faults.empty();
+}
 
 // Begins a transaction, finds the endpoint and runs `next(endpoint)`; with a lock also looks at
 // If-Match. No ids: the path's are none of ours.

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "api/internal/test_limits.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/crypto/key_ring.h"
@@ -10,6 +11,7 @@
 
 namespace postrider::api {
 
+class EndpointTester;
 class Publisher;
 
 // What handlers stand on. Outlives all of them.
@@ -23,6 +25,8 @@ struct ApiParts {
   // Polls that wait for letters; the next one is answered at once.
   size_t polls_waiting_max = 256;
   mutable size_t polls_waiting = 0;
+  EndpointTester* tester = nullptr;  // null: there is none
+  mutable TestLimits test_limits = {};
   // Set at the beginning of a stop: nobody waits any more.
   bool stopping = false;
 };

@@ -13,6 +13,7 @@ void AddKeyRoutes(const ApiParts& parts, Router* router);
 void AddEventTypeRoutes(const ApiParts& parts, Router* router);
 void AddEndpointRoutes(const ApiParts& parts, Router* router);
 void AddEndpointVerbRoutes(const ApiParts& parts, Router* router);
+void AddEndpointTestRoutes(const ApiParts& parts, Router* router);
 void AddEndpointReportRoutes(const ApiParts& parts, Router* router);
 void AddSubscriptionRoutes(const ApiParts& parts, Router* router);
 void AddDeadLetterRoutes(const ApiParts& parts, Router* router);

@@ -77,6 +77,39 @@ class AddressListsTest(SystemTest):
         self.assertIsNone(self.world.api.process.poll())
 
 
+class EndpointTestTest(SystemTest):
+    def test_a_test_is_a_signed_message_that_counts_for_nothing(self):
+        tenant, path = self.unique("t"), "/" + self.unique("tested")
+        customer = Customer(self.world, (tenant,))
+        endpoint = customer.endpoint(path)
+        got = lambda: self.world.receiver.got(path)
+        self.world.receiver.answer(path, lambda handler, delivery: handler.answer(
+            503, [("retry-after", "3600")], b"not now"))
+        answer = customer.ok("POST", f"/v1/endpoints/{endpoint['id']}/test")
+        self.assertEqual((answer["outcome"], answer["status"], answer["response"]),
+                         ("throttled", 503, "not now"), answer)
+        self.assertEqual(len(got()), 1)
+        headers = {name.lower(): value for name, value in got()[0].headers.items()}
+        self.assertEqual(headers["webhook-id"], answer["message_id"])
+        self.assertTrue(headers["webhook-signature"].startswith("v1,"), headers)
+        self.assertEqual(got()[0].messages()[0]["type"], "postrider.test")
+        # Nothing is held for an hour, and no attempt is reported.
+        self.world.receiver.answer(path, 200)
+        self.world.settle()
+        events = self.events(1, tenant)
+        self.world.publish(events)
+        self.world.wait_ids(path, self.ids(events))
+        self.assertTrue(all(a["message_id"] != answer["message_id"]
+                            for a in attempts(customer, endpoint)))
+        refused = customer.endpoint(url=f"http://localhost:{self.world.api.probe}/")
+        answer = customer.ok("POST", f"/v1/endpoints/{refused['id']}/test")
+        self.assertEqual((answer["outcome"], answer["status"], answer["duration_ms"]),
+                         ("address_not_allowed", None, 0))
+        closed = customer.endpoint(url="http://127.0.0.1:9/")
+        answer = customer.ok("POST", f"/v1/endpoints/{closed['id']}/test")
+        self.assertEqual((answer["outcome"], answer["duration_ms"]), ("connect", 1000))
+
+
 class OwnServersTest(SystemTest):
     """Named in the options as localhost, while all of loopback may be reached."""
 

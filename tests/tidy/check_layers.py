@@ -41,8 +41,10 @@ LAYERS = {
                    "dlq", "dlq/letters", "dlq/reports"],
     "loadtest": ["core/base"],
 }
-# Above all folders: the command line, a file for each of its larger commands, some for the largest.
-COMMAND = re.compile(r"(main\.cc|\w+_command\.(h|cc)|log_export(_\w+)?\.(h|cc))$")
+# Above all folders: the command line, a file for each of its larger commands, some for the largest,
+# and what of delivery the api is given.
+COMMAND = re.compile(
+    r"(main\.cc|endpoint_tester\.(h|cc)|\w+_command\.(h|cc)|log_export(_\w+)?\.(h|cc))$")
 # What plays the outside world or tests from within may use any library.
 FREE_OF_LIBRARY_RULES = ("loadtest/", "tests/")
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -168,14 +169,17 @@ class ApiFixture : public ::testing::Test {
       connection.reconnect_first = std::chrono::milliseconds(5);
       connection.reconnect_last = std::chrono::milliseconds(20);
       publish.replication = 1;
-      return ApiRole::Start({log, clock, metrics, keys}, options, connection, publish,
-                            AddressRules::Default());
+      ApiRoleParts parts{log, clock, metrics, keys};
+      parts.make_tester = make_tester;
+      return ApiRole::Start(parts, options, connection, publish, AddressRules::Default());
     }
 
     absl::Status fault;
     SystemClock clock;
     Metrics metrics;
     MemoryLog log{clock};
+    // Of the next role that is started.
+    std::function<absl::StatusOr<std::unique_ptr<EndpointTester>>(EventLoop&)> make_tester;
     KeyRing keys = *KeyRing::Parse(KeyRing::NewKeyLine("k1"));
     std::unique_ptr<tests::TestDatabase> database;
     std::unique_ptr<ApiRole> role;

@@ -116,7 +116,7 @@ TEST_F(WallsTest, AnotherCustomersIdIsAsUnknownAsNone) {
               Call(method, absl::StrReplaceAll(unknown, {{nobody, "x"}}), other.key, BodyFor(route))
                   .text);
   }
-  EXPECT_EQ(routes, 17);
+  EXPECT_EQ(routes, 18);
   EXPECT_EQ(state(), before);
   for (const char* list : {"/v1/endpoints", "/v1/subscriptions", "/v1/dead-letters"}) {
     EXPECT_EQ(Call("GET", list, other.key)["data"].array()->size(), 0u) << list;
