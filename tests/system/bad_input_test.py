@@ -3,10 +3,12 @@
 import base64
 import json
 import re
+import secrets
 import socket
 import threading
 import unittest
 
+from broker import Broker
 from harness import ARRIVE_S, Customer, SystemTest, World, now, wait_until
 
 TYPES = ("order.created", "order.paid")
@@ -250,6 +252,26 @@ class BadRequestTest(SystemTest):
             except OSError:  # It need not read what it refuses.
                 pass
             return s.makefile("rb").readline()
+
+    def test_names_the_event_that_its_topic_never_takes_and_stores_all_others(self):
+        topic = self.world.source_prefix + "order.small"
+        broker = Broker(self.world.brokers)
+        broker.create_topic(topic, max_message_bytes=2000)
+        self.world.ok("PUT", "/v1/event-types/order.small", {})
+        # Kafka refuses the whole batch that it lies in.
+        rows = self.events(30, "t", "order.small")
+        rows[10]["data"] = secrets.token_hex(4000)
+        lines = b"".join(json.dumps(row).encode() + b"\n" for row in rows)
+        answer = self.world.ask("POST", "/v1/events", raw=lines, key=self.world.publisher,
+                                headers={"content-type": "application/x-ndjson"})
+        self.assertEqual(answer.status, 422, answer)
+        self.assertEqual((answer.json["accepted"], answer.json["refused"],
+                          answer.json["lines_settled"]), (29, 1, 30))
+        self.assertEqual([error["line"] for error in answer.json["errors"]], [11])
+        self.assertEqual(broker.end(topic, 0), 29)
+        answer = self.world.ask("POST", "/v1/events", rows[5:15], key=self.world.publisher)
+        self.assertEqual((answer.status, answer.pointers()), (422, ["/5"]), answer)
+        self.assertEqual(broker.end(topic, 0), 38)
 
     def test_refuses_a_missing_and_a_wrong_key(self):
         right = self.customer.key

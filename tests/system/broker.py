@@ -33,6 +33,16 @@ class Broker:
         if error:
             raise Refused(what, error)
 
+    def create_topic(self, topic, **settings):
+        """Of one partition; a setting's '.' is '_' here."""
+        body = (struct.pack(">i", 1) + wire.text(topic) + struct.pack(">ihi", 1, 1, 0) +
+                struct.pack(">i", len(settings)) +
+                b"".join(wire.text(name.replace("_", ".")) + wire.text(str(value))
+                         for name, value in settings.items()))
+        answer = self._ask(wire.CREATE_TOPICS, 2, body + struct.pack(">ib", TIMEOUT_MS, 0))
+        answer.number("i"), answer.number("i"), answer.text()
+        self._check(f"create {topic}", answer.number("h"))
+
     def delete_records(self, topic, partition, before):
         """Those below the offset `before`."""
         body = (struct.pack(">i", 1) + wire.text(topic) +
