@@ -163,6 +163,7 @@ absl::Status LogExport::Begin(const LogInspector& from) {
       RETURN_IF_ERROR(marks_.CheckTaken());
       checked_ = clock_.Now();
     }
+    RETURN_IF_ERROR(CheckSameLog(from.Topics()));
     return TakeTopics(from);
   }
   RETURN_IF_ERROR(OpenTarget());

@@ -122,7 +122,7 @@ absl::StatusOr<std::unique_ptr<LogInspector>> CopyWhileItRuns(const std::string&
   }
 }
 
-JsonValue ReportJson(const LogExport& exporting, size_t positions) {
+JsonValue ReportJson(const LogExport& exporting, size_t positions, double took) {
   JsonValue topics = JsonValue::MakeArray();
   int64_t last = 0;
   for (const auto& [name, topic] : exporting.reports()) {
@@ -137,10 +137,11 @@ JsonValue ReportJson(const LogExport& exporting, size_t positions) {
   return JsonValue::MakeObject({{"topics", std::move(topics)},
                                 {"records", exporting.copied()},
                                 {"last_step", last},
+                                {"last_step_seconds", took},
                                 {"positions", positions}});
 }
 
-void Print(const LogExport& exporting, size_t positions) {
+void Print(const LogExport& exporting, size_t positions, double took) {
   int64_t last = 0;
   for (const auto& [name, topic] : exporting.reports()) {
     last += topic.last;
@@ -157,8 +158,8 @@ void Print(const LogExport& exporting, size_t positions) {
   }
   std::printf(
       "done: %lld records were copied, %lld of them with the service stopped, and %zu positions of "
-      "groups; start the service with log.kind: kafka\n",
-      Number(exporting.copied()), Number(last), positions);
+      "groups, within %.1f s; start the service with log.kind: kafka\n",
+      Number(exporting.copied()), Number(last), positions, took);
 }
 
 }  // namespace
@@ -181,17 +182,19 @@ absl::Status RunLogExportCommand(const LogExportCommand& command, const KafkaOpt
   told = &exporting;
   if (waits) whole = CopyWhileItRuns(command.directory, exporting, progress);
   RETURN_IF_ERROR(whole.status());
+  const MonotonicTime stopped = clock.Now();
   const absl::Status finished = exporting.Finish(**whole);
   if (absl::IsAlreadyExists(finished)) {
     std::printf("this log has been exported already: nothing is to be done\n");
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(finished);
+  const double took = std::chrono::duration<double>(clock.Now() - stopped).count();
   const size_t positions = (*whole)->Positions().size();
   if (command.json) {
-    std::printf("%s\n", ReportJson(exporting, positions).Serialize().c_str());
+    std::printf("%s\n", ReportJson(exporting, positions, took).Serialize().c_str());
   } else {
-    Print(exporting, positions);
+    Print(exporting, positions, took);
   }
   return absl::OkStatus();
 }

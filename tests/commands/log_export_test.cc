@@ -292,6 +292,21 @@ TEST_F(LogExportTest, WaitsForWhatAKilledRunHadOnItsWay) {
   EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
 }
 
+TEST_F(LogExportTest, DoesNotGoOnWithATopicThatWasMadeAnew) {
+  Append(*log_, clock_, {source_, 0}, 0, 10);
+  LogExport exporting({}, kafka_, *to_, clock_, [] {});
+  ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+  ASSERT_OK(exporting.CopyRound(*beside));
+  const int64_t now = MillisSinceEpoch(clock_.Wall());  // by which topics are told apart
+  while (MillisSinceEpoch(clock_.Wall()) == now) std::this_thread::yield();
+  ASSERT_OK(log_->DeleteTopic(source_, kTimeout));
+  ASSERT_OK(log_->EnsureTopics({{source_, 2, 1, {{"retention.ms", "-1"}}}}, kTimeout));
+  Append(*log_, clock_, {source_, 0}, 50, 70);
+  ASSERT_OK(beside->CatchUp());
+  EXPECT_THAT(exporting.CopyRound(*beside).status().message(), HasSubstr("was made anew here"));
+  EXPECT_EQ(InKafka({source_, 0}).size(), 10u);
+}
+
 TEST_F(LogExportTest, CopiesStateAnewThatARunHasBegunToCopy) {
   Append(*log_, clock_, {changelog_, 0}, 0, 8, "early");
   Append(*log_, clock_, {changelog_, 0}, 0, 30, "late");

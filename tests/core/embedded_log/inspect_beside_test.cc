@@ -1,13 +1,20 @@
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/event_loop.h"
 #include "core/embedded_log/inspect.h"
+#include "core/stream/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/embedded_log/log_fixture.h"
@@ -96,6 +103,61 @@ TEST_F(InspectBesideTest, LosesNothingWhileFilesComeAndGo) {
   Close();
   ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(options_.directory));
   EXPECT_EQ(whole->Topics()[0].partitions[0].end, next);
+}
+
+TEST_F(InspectBesideTest, LosesNothingAmidWrites) {
+  const TopicPartition tp{"a", 1};
+  constexpr int kRecords = 40'000;
+  constexpr size_t kOnTheWayMax = 500;
+  std::atomic<int64_t> acknowledged{0};
+  std::thread writer([&] {
+    const std::unique_ptr<EventLoop> loop = *EventLoop::Create(clock_);
+    const std::unique_ptr<LogProducer> producer = *log_->OpenProducer(*loop, ProducerOptions());
+    const std::string value(700, 'v');
+    for (int i = 0; i < kRecords || producer->pending() > 0;) {
+      if (i < kRecords && producer->pending() < kOnTheWayMax &&
+          producer->Append(Record(tp, absl::StrCat("k", i), value),
+                           [&](const absl::StatusOr<int64_t>&) { ++acknowledged; })) {
+        ++i;
+      } else {
+        loop->RunOnce(std::chrono::milliseconds(1));
+      }
+    }
+  });
+  std::unique_ptr<LogInspector> log;
+  int64_t next = 0;
+  int looks = 0;
+  int unreadable = 0;
+  while (next < kRecords && looks < 100'000) {
+    ++looks;
+    const int64_t before = acknowledged;
+    if (log == nullptr || !log->CatchUp().ok()) {
+      auto opened = LogInspector::OpenBeside(options_.directory);
+      log = opened.ok() ? *std::move(opened) : nullptr;
+    }
+    absl::Status read = absl::UnavailableError("not open");
+    if (log != nullptr) {
+      read = log->Read(tp, next, [&](const LogRecord& record) {
+        EXPECT_EQ(record.offset, next);
+        EXPECT_EQ(record.key, absl::StrCat("k", next));
+        ++next;
+        return true;
+      });
+    }
+    if (read.ok()) {
+      EXPECT_GE(next, before) << "what was acknowledged before is there";
+    } else {
+      EXPECT_TRUE(absl::IsUnavailable(read)) << read;
+      ++unreadable;
+    }
+    if (looks % 50 == 49) {
+      EXPECT_OK(Trim(tp, next / 2));
+      log_->RunUpkeep();
+    }
+  }
+  writer.join();
+  EXPECT_EQ(next, kRecords);
+  std::printf("%d looks, %d of them not to the end\n", looks, unreadable);
 }
 
 TEST_F(InspectBesideTest, WritesNothingAndKeepsNoServiceOut) {
