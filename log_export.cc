@@ -18,9 +18,9 @@ using State = LogExportMarks::State;
 constexpr milliseconds kTimeout{120'000};
 constexpr int16_t kReplication = 3;
 // So many records at the end of what is in Kafka are compared before it is gone on with.
-constexpr int64_t kTailRecords = 1'000;
-constexpr int64_t kTailBytes = 32 << 20;
+constexpr int64_t kTailRecords = 100;
 constexpr seconds kLookWhoHasIt{10};
+constexpr int64_t kLookAtTimeEvery = 1'000;
 // In rounds a partition is trimmed when so much is to go.
 constexpr int64_t kTrimRecords = 10'000;
 
@@ -91,9 +91,14 @@ absl::StatusOr<LogExport::Round> LogExport::CopyRound(LogInspector& from) {
   RETURN_IF_ERROR(Begin(from));
   Round round;
   const int64_t before = copied_;
+  round_end_ = clock_.Now() + options_.round_max;
   for (const TopicState& topic : from.Topics()) {
     if (topic.compacted) continue;
     for (size_t i = 0; i < topic.partitions.size(); ++i) {
+      if (RoundIsOver()) {
+        round.cut = true;
+        break;
+      }
       const absl::Status copied = CopyAsItIs(from, topic, i, Step::kRound);
       // From the log: Kafka's silence ends the copier, which EndCopy() then says.
       if (absl::IsUnavailable(copied)) {
@@ -104,6 +109,7 @@ absl::StatusOr<LogExport::Round> LogExport::CopyRound(LogInspector& from) {
       tick_();
     }
   }
+  round.cut = round.cut || RoundIsOver();
   RETURN_IF_ERROR(EndCopy());
   round.records = copied_ - before;
   return round;
@@ -131,9 +137,9 @@ absl::Status LogExport::Finish(LogInspector& from) {
   if (begun_) RETURN_IF_ERROR(marks_.CheckTaken());
   RETURN_IF_ERROR(Begin(from));
   RETURN_IF_ERROR(target_->CheckGroups(GroupsOf(from), Positions::kNone));
+  RETURN_IF_ERROR(CheckFillers(from));
   RETURN_IF_ERROR(RemakeState(from));
   const std::vector<TopicState> topics = from.Topics();
-  touched_.clear();
   for (const TopicState& topic : topics) {
     TopicReport& report = reports_[topic.name];
     report.renumbered = Renumbered(topic, farthest_);
@@ -156,6 +162,15 @@ absl::Status LogExport::Finish(LogInspector& from) {
   return marks_.Set(State::kDone, outline);
 }
 
+bool LogExport::RoundIsOver() const { return clock_.Now() >= round_end_; }
+
+void LogExport::LeaveKafka() {
+  copier_.reset();
+  for (const auto& [tp, next] : put_) next_.erase(tp);
+  put_.clear();
+  trim_.clear();
+}
+
 // What is there is this export's or nobody's; topics that have come since the last time are made.
 absl::Status LogExport::Begin(const LogInspector& from) {
   if (begun_) {
@@ -164,6 +179,10 @@ absl::Status LogExport::Begin(const LogInspector& from) {
       checked_ = clock_.Now();
     }
     RETURN_IF_ERROR(CheckSameLog(from.Topics()));
+    if (copier_ == nullptr) {
+      RETURN_IF_ERROR(target_->Settle(from.Topics(), options_.settle));
+      ASSIGN_OR_RETURN(copier_, PartitionCopier::Open(kafka_, {}));
+    }
     return TakeTopics(from);
   }
   RETURN_IF_ERROR(OpenTarget());
@@ -251,7 +270,10 @@ absl::Status LogExport::CheckFillers(const LogInspector& from) {
     const bool there = to_.Partitions(topic.name, kTimeout).ok();
     for (size_t i = 0; i < topic.partitions.size(); ++i) {
       Log::Range range;
-      if (there) {
+      const auto known = next_.find(At(topic, i));
+      if (known != next_.end()) {
+        range.end = known->second;
+      } else if (there) {
         ASSIGN_OR_RETURN(range, target_->Offsets(At(topic, i)));
       }
       fillers += std::max<int64_t>(0, topic.partitions[i].begin - range.end);
@@ -290,9 +312,9 @@ absl::StatusOr<int64_t> LogExport::NextOf(LogInspector& from, const TopicState& 
   // What freezing appends lies behind the end.
   const bool frozen = topic.frozen && there.end > end;
   const int64_t low = std::max({there.begin, begin, std::min(there.end, end) - kTailRecords});
-  if (there.end <= end || frozen) {
-    RETURN_IF_ERROR(CheckTail(from, topic, tp, low, std::min(there.end, end)));
-  }
+  // Later what is here reaches as far, and is compared then.
+  if (there.end > end && !frozen) return there.end;
+  RETURN_IF_ERROR(CheckTail(from, topic, tp, low, std::min(there.end, end)));
   next_[tp] = there.end;
   begin_[tp] = there.begin;
   return there.end;
@@ -354,7 +376,7 @@ absl::Status LogExport::CopyAsItIs(LogInspector& from, const TopicState& topic, 
       at = record.offset + 1;
       ++report.records;
       ++copied_;
-      return true;
+      return step == Step::kLast || copied_ % kLookAtTimeEvery != 0 || !RoundIsOver();
     });
   }
   if (put.ok() && read.ok() && step == Step::kLast && at < end) {

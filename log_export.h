@@ -33,6 +33,8 @@ struct LogExportOptions {
   // After a run that was interrupted: so long nothing comes to Kafka, and all that was on its way
   // then is there.
   std::chrono::milliseconds settle{2'000};
+  // A round ends after it: files that the service deletes meanwhile keep their room until then.
+  std::chrono::milliseconds round_max{60'000};
 };
 
 // Copies an embedded log to Kafka: topics with their settings, records with their times at their
@@ -60,6 +62,7 @@ class LogExport {
   struct Round {
     int64_t records = 0;
     int64_t unread = 0;  // partitions that could not be read to their end
+    bool cut = false;    // it took round_max: there is more
   };
 
   // All outlive it. `tick` is called now and then while something is copied.
@@ -68,7 +71,10 @@ class LogExport {
 
   // kFailedPrecondition: Kafka has something of others, or of this log and spoiled, or the export
   // has come to its end; kAborted: another run has taken it over. Nothing was harmed.
+  // kDeadlineExceeded: Kafka does not answer; LeaveKafka(), then another round may be tried.
   absl::StatusOr<Round> CopyRound(LogInspector& from);
+  // What was on its way there may come or not: the next round looks.
+  void LeaveKafka();
   // kAlreadyExists: this very log was exported before; nothing was to be done.
   absl::Status Finish(LogInspector& from);
 
@@ -85,6 +91,7 @@ class LogExport {
   using TopicState = LogInspector::TopicState;
   enum class Step { kRound, kLast };
 
+  bool RoundIsOver() const;
   absl::Status OpenTarget();
   absl::Status Begin(const LogInspector& from);
   absl::Status TakeTopics(const LogInspector& from);
@@ -112,6 +119,7 @@ class LogExport {
   absl::AnyInvocable<void()> tick_;
   LogExportMarks marks_;
   bool begun_ = false;
+  MonotonicTime round_end_;
   MonotonicTime checked_;  // that no other run has taken it over
   std::set<std::string> taken_;
   std::unique_ptr<LogExportTarget> target_;

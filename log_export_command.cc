@@ -102,10 +102,15 @@ absl::StatusOr<std::unique_ptr<LogInspector>> CopyWhileItRuns(const std::string&
     }
     if (caught_up.ok()) {
       progress.Begins();
-      ASSIGN_OR_RETURN(const LogExport::Round round, exporting.CopyRound(*beside));
-      if (round.unread > 0) {
-        progress.Unread(round.unread);
-      } else if (progress.IsShort()) {
+      const absl::StatusOr<LogExport::Round> round = exporting.CopyRound(*beside);
+      if (absl::IsDeadlineExceeded(round.status())) {
+        exporting.LeaveKafka();
+        progress.Unreadable(round.status());
+      } else if (!round.ok()) {
+        return round.status();
+      } else if (round->unread > 0) {
+        progress.Unread(round->unread);
+      } else if (!round->cut && progress.IsShort()) {
         if (beside->CatchUp().ok()) {
           progress.CaughtUp(exporting.BehindOf(*beside), LogExport::StateBytesOf(*beside));
         } else {

@@ -63,10 +63,12 @@ void PartitionCopier::Impl::OnDelivered(const rd_kafka_message_t& message) {
   last_answer = std::chrono::steady_clock::now();
   if (!fault.ok()) return;
   const auto wanted = static_cast<int64_t>(reinterpret_cast<intptr_t>(message._private));
+  const bool moved = message.offset >= 0 && message.offset != wanted;
+  if (message.err == RD_KAFKA_RESP_ERR_NO_ERROR && !moved) return;
   fault_tp = {rd_kafka_topic_name(message.rkt), message.partition};
   if (message.err != RD_KAFKA_RESP_ERR_NO_ERROR) {
     fault = kafka_internal::ToStatus(message.err, absl::StrCat("copying to ", fault_tp.ToString()));
-  } else if (message.offset >= 0 && message.offset != wanted) {
+  } else {
     fault = absl::AbortedError(absl::StrCat("kafka: copying to ", fault_tp.ToString(),
                                             ": a record of offset ", wanted, " was stored at ",
                                             message.offset, ": somebody else writes there"));

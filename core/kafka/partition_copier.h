@@ -47,6 +47,7 @@ class PartitionCopier {
   // a fault, which any call may return, the copier is to be dropped; what is there tells where to
   // go on.
   absl::Status End();
+  // Of kAborted.
   const TopicPartition& fault_tp() const;
 
  private:

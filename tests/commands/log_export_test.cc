@@ -239,6 +239,40 @@ TEST_F(LogExportTest, GoesOnBehindNothingThatTwoExportsHaveWritten) {
   EXPECT_EQ(InKafka({source_, 0}).size(), 100u);
 }
 
+TEST_F(LogExportTest, ComparesWhatIsThereOnceWhatIsHereReachesAsFar) {
+  Append(*log_, clock_, {source_, 0}, 0, 100);
+  Interrupted([this](LogInspector& log, PartitionCopier& copier) {
+    Put(log, copier, {source_, 0}, 0, 0, 100);
+    Put(log, copier, {source_, 0}, 70, 100, 30);
+  });
+  Open();
+  LogExport exporting({}, kafka_, *to_, clock_, [] {});
+  ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+  ASSERT_OK_AND_ASSIGN(const LogExport::Round round, exporting.CopyRound(*beside));
+  EXPECT_EQ(round.unread, 1);
+  Append(*log_, clock_, {source_, 0}, 100, 150);
+  ASSERT_OK(beside->CatchUp());
+  EXPECT_THAT(exporting.CopyRound(*beside).status().message(), HasSubstr("is not as it is here"));
+}
+
+TEST_F(LogExportTest, EndsARoundInTimeAndGoesOnThere) {
+  Append(*log_, clock_, {source_, 0}, 0, 2'500);
+  Append(*log_, clock_, {source_, 1}, 0, 1);
+  LogExportOptions options;
+  options.round_max = milliseconds(0);
+  LogExport exporting(options, kafka_, *to_, clock_, [] {});
+  ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+  ASSERT_OK_AND_ASSIGN(const LogExport::Round round, exporting.CopyRound(*beside));
+  EXPECT_TRUE(round.cut);
+  EXPECT_EQ(round.records, 0);
+  exporting.LeaveKafka();
+  log_.reset();
+  ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
+  ASSERT_OK(exporting.Finish(*whole));
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
+  EXPECT_EQ(InKafka({source_, 1}), Here({source_, 1}));
+}
+
 TEST_F(LogExportTest, SaysWhenSomethingElseWritesToATopicMeanwhile) {
   Append(*log_, clock_, {source_, 0}, 0, 10);
   LogExport exporting({}, kafka_, *to_, clock_, [] {});

@@ -91,7 +91,10 @@ class RocksDatabase final : public Database {
       for (const WalDamage& damage : CheckWals(directory_->database())) teller_.Tell(damage.text);
     }
     absl::MutexLock lock(&mutex_);
-    if (beside) return opener_.OpenBeside(opened_);
+    if (beside) {
+      opened_current_ = ReadCurrent();
+      return opener_.OpenBeside(opened_);
+    }
     return owns() ? opener_.Open(opened_) : opener_.OpenToLook(opened_);
   }
 
@@ -134,6 +137,8 @@ class RocksDatabase final : public Database {
  private:
   bool owns() const { return options_.access == DatabaseOptions::Access::kOwn; }
   absl::Status AwaitAcknowledged(uint64_t sequence) const;
+  // The name of the list of tables: another one after each time that the service has opened it.
+  std::string ReadCurrent() const;
   void FlushAtEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status NotOpen() {
     return absl::UnavailableError("embedded log: the database is not open");
@@ -141,7 +146,8 @@ class RocksDatabase final : public Database {
 
   const DatabaseOptions options_;
   const std::unique_ptr<LogDirectory> directory_;
-  AcknowledgedMark mark_;  // of who writes
+  AcknowledgedMark mark_;       // of who writes
+  std::string opened_current_;  // beside a service
   const RocksSettings settings_;
   DamageTeller teller_{ModeOf(options_.access), options_.on_damage};
   Opener opener_{directory_->database(), settings_, mark_, teller_};
@@ -197,7 +203,17 @@ absl::Status RocksDatabase::CatchUp() {
     }
     sequence = opened_.db->GetLatestSequenceNumber();
   }
-  return AwaitAcknowledged(sequence);
+  RETURN_IF_ERROR(AwaitAcknowledged(sequence));
+  // Else it may show a write that failed, whose numbers others have now.
+  if (ReadCurrent() == opened_current_) return absl::OkStatus();
+  return absl::UnavailableError("embedded log: the service has opened the database anew");
+}
+
+std::string RocksDatabase::ReadCurrent() const {
+  std::string name;
+  rocksdb::Env* const env = options_.env != nullptr ? options_.env : rocksdb::Env::Default();
+  rocksdb::ReadFileToString(env, directory_->database() + "/CURRENT", &name).PermitUncheckedError();
+  return name;
 }
 
 // The service syncs after it has written: until then a power loss may take what can be read.
