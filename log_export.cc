@@ -166,7 +166,8 @@ bool LogExport::RoundIsOver() const { return clock_.Now() >= round_end_; }
 
 void LogExport::LeaveKafka() {
   copier_.reset();
-  for (const auto& [tp, next] : put_) next_.erase(tp);
+  next_.clear();
+  begin_.clear();
   put_.clear();
   trim_.clear();
 }
@@ -329,14 +330,22 @@ absl::Status LogExport::CheckTail(LogInspector& from, const TopicState& topic,
     return absl::OkStatus();
   }));
   int64_t wrong = -1;
+  int64_t absent = -1;
   RETURN_IF_ERROR(from.Read(tp, low, [&](const LogRecord& record) {
     if (record.offset >= end) return false;
     const auto found = there.find(record.offset);
-    // Kafka may have compacted it away.
-    if (found == there.end() && topic.compacted) return true;
-    if (found == there.end() || found->second != DigestOf(record)) wrong = record.offset;
+    if (found == there.end()) {
+      absent = record.offset;
+    } else if (found->second != DigestOf(record)) {
+      wrong = record.offset;
+    }
     return wrong < 0;
   }));
+  if (wrong < 0 && absent >= 0 && !topic.compacted) {
+    // Retention there may have taken it just now.
+    ASSIGN_OR_RETURN(const Log::Range now, target_->Offsets(tp));
+    if (absent >= now.begin) wrong = absent;
+  }
   if (wrong < 0) return absl::OkStatus();
   return Spoil(topic.name, absl::StrCat("in partition ", tp.partition, " offset ", wrong,
                                         " has another record"));
@@ -355,7 +364,10 @@ absl::Status LogExport::CopyAsItIs(LogInspector& from, const TopicState& topic, 
   ASSIGN_OR_RETURN(const int64_t next, NextOf(from, topic, tp, partition.begin, end));
   if (next > end) {
     if (topic.frozen) return absl::OkStatus();
-    if (step == Step::kRound) return absl::UnavailableError("not all of it can be read");
+    if (step == Step::kRound) {
+      next_.erase(tp);  // and is compared again when it can be
+      return absl::UnavailableError("not all of it can be read");
+    }
     return Spoil(topic.name, absl::StrCat("partition ", tp.partition, " has ", next,
                                           " records there and ", end, " here"));
   }
@@ -420,7 +432,8 @@ absl::Status LogExport::EndCopy() {
   for (const auto& [tp, next] : put_) next_[tp] = next;
   put_.clear();
   for (const auto& [tp, begin] : trim_) begin_[tp] = begin;
-  return target_->Trim(std::exchange(trim_, {}));
+  const absl::Status trimmed = target_->Trim(std::exchange(trim_, {}));
+  return absl::IsUnavailable(trimmed) ? absl::DeadlineExceededError(trimmed.message()) : trimmed;
 }
 
 absl::Status LogExport::CheckEnds() {

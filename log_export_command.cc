@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
@@ -15,6 +16,7 @@
 #include "core/base/status_macros.h"
 #include "core/embedded_log/inspect.h"
 #include "core/json/json.h"
+#include "core/json/time_text.h"
 #include "log_export.h"
 
 namespace postrider {
@@ -189,11 +191,20 @@ absl::Status RunLogExportCommand(const LogExportCommand& command, const KafkaOpt
   RETURN_IF_ERROR(whole.status());
   const MonotonicTime stopped = clock.Now();
   const absl::Status finished = exporting.Finish(**whole);
-  if (absl::IsAlreadyExists(finished)) {
+  const bool before = absl::IsAlreadyExists(finished);
+  if (!before) RETURN_IF_ERROR(finished);
+  // While it is held, so that no service comes in between.
+  const absl::Status marked = LogInspector::MarkExported(
+      command.directory,
+      absl::StrCat(kafka.brokers, ", ", kafka.prefix, ", ", FormatRfc3339(clock.Wall())));
+  if (!marked.ok()) {
+    std::fprintf(stderr, "log export: a service could still start on the embedded log: %s\n",
+                 std::string(marked.message()).c_str());
+  }
+  if (before) {
     std::printf("this log has been exported already: nothing is to be done\n");
     return absl::OkStatus();
   }
-  RETURN_IF_ERROR(finished);
   const double took = std::chrono::duration<double>(clock.Now() - stopped).count();
   const size_t positions = (*whole)->Positions().size();
   if (command.json) {

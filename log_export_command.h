@@ -22,7 +22,8 @@ struct LogExportCommand {
 // Copies the embedded log to Kafka: topics with their settings, records with their times at their
 // offsets, positions of groups. It may be interrupted and run again, and goes on where it was;
 // topics that hold something of others are refused before anything is written, and so is a second
-// run at the same time. The embedded log is left as it is. Prints what came of it, and how far it
+// run at the same time. The embedded log is left as it is, but
+// for a file by which a service refuses to go on with it. Prints what came of it, and how far it
 // is to standard error. Blocks; with `wait` until the service has been stopped.
 //
 // How far an export is, and of which log, stands in the topic log-export under kafka.prefix.

@@ -249,6 +249,10 @@ absl::StatusOr<std::unique_ptr<LogInspector::CopyHold>> LogInspector::HoldCopy(
   return std::unique_ptr<CopyHold>(std::make_unique<Hold>(std::move(held)));
 }
 
+absl::Status LogInspector::MarkExported(const std::string& directory, const std::string& where) {
+  return LogDirectory::MarkExported(directory, where);
+}
+
 std::vector<LogInspector::TopicState> LogInspector::Topics() const { return impl_->states; }
 
 std::vector<LogInspector::GroupPosition> LogInspector::Positions() const {

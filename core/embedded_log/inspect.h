@@ -17,7 +17,7 @@
 namespace postrider {
 
 // An embedded log, looked at without changing anything: its directory stays as it is to the byte,
-// damage too.
+// damage too, but for MarkExported().
 //
 // Threads: owned by one; all calls block on the disk.
 // Bounds:  the memory of a few blocks, and of what is in the write-ahead logs (128 MB).
@@ -91,6 +91,10 @@ class LogInspector {
     virtual ~CopyHold() = default;
   };
   static absl::StatusOr<std::unique_ptr<CopyHold>> HoldCopy(const std::string& directory);
+
+  // A log that was exported: no service opens it again, for that would go on with what goes on
+  // elsewhere, until the file `exported` in it is removed. `where` is said to whoever tries.
+  static absl::Status MarkExported(const std::string& directory, const std::string& where);
 
   // Bytes made of its topics, where partitions begin and end and what groups have committed: two
   // logs with the same ones hold the same.

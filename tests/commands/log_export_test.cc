@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -215,6 +216,13 @@ TEST_F(LogExportTest, GoesOnWhereItWasInterruptedAndIsDoneOnce) {
   EXPECT_EQ(InKafka({changelog_, 0}), Here({changelog_, 0}));
   ASSERT_OK(Export());
   EXPECT_EQ(InKafka({source_, 0}).size(), 70u);
+  EmbeddedLogOptions options;
+  options.directory = LogDirectory();
+  Metrics metrics;
+  const auto refused = EmbeddedLog::Open(options, clock_, metrics);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(refused.status().message(), HasSubstr("was exported to Apache Kafka"));
+  std::filesystem::remove(LogDirectory() + "/exported");
   Open();
   Append(*log_, clock_, {source_, 1}, 0, 1);
   EXPECT_THAT(Export().message(), HasSubstr("of another log or of this one before a service ran"));

@@ -25,6 +25,8 @@ constexpr char kFormatName[] = "FORMAT";
 constexpr char kNewFormatName[] = "FORMAT.new";
 constexpr char kFormatWord[] = "postrider-log ";
 constexpr size_t kFormatBytesMax = 64;
+constexpr char kExportedName[] = "exported";
+constexpr size_t kExportedBytesMax = 1'024;
 
 absl::Status Unavailable(const std::string& path, int fault) {
   std::string text =
@@ -83,29 +85,33 @@ absl::StatusOr<int> LockCopy(const std::string& path) {
       absl::StrCat("embedded log: ", path, " is being copied by another process already"));
 }
 
-// No value in the answer: there is no such file.
-absl::StatusOr<std::string> ReadFormat(const std::string& path) {
-  const File file(absl::StrCat(path, "/", kFormatName), O_RDONLY);
+// kNotFound: there is no such file.
+absl::StatusOr<std::string> ReadSmall(const std::string& path, const char* name, size_t bytes_max) {
+  const File file(absl::StrCat(path, "/", name), O_RDONLY);
   if (file.get() < 0) {
     return errno == ENOENT ? absl::NotFoundError("") : Unavailable(path, errno);
   }
-  std::string text(kFormatBytesMax, '\0');
+  std::string text(bytes_max, '\0');
   const ssize_t got = read(file.get(), text.data(), text.size());
   if (got < 0) return Unavailable(path, errno);
   text.resize(static_cast<size_t>(got));
   return text;
 }
 
-absl::Status WriteFormat(const std::string& path) {
-  const std::string text = absl::StrCat(kFormatWord, LogDirectory::kVersion, "\n");
-  const std::string fresh = absl::StrCat(path, "/", kNewFormatName);
+absl::StatusOr<std::string> ReadFormat(const std::string& path) {
+  return ReadSmall(path, kFormatName, kFormatBytesMax);
+}
+
+// Whole or not at all.
+absl::Status WriteSmall(const std::string& path, const char* name, const std::string& text) {
+  const std::string fresh = absl::StrCat(path, "/", name, ".new");
   const File file(fresh, O_WRONLY | O_CREAT | O_TRUNC);
   if (file.get() < 0) return Unavailable(path, errno);
   if (write(file.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size())) {
     return Unavailable(path, errno != 0 ? errno : ENOSPC);
   }
   if (fsync(file.get()) != 0) return Unavailable(path, errno);
-  if (rename(fresh.c_str(), absl::StrCat(path, "/", kFormatName).c_str()) != 0) {
+  if (rename(fresh.c_str(), absl::StrCat(path, "/", name).c_str()) != 0) {
     return Unavailable(path, errno);
   }
   const File directory(path, O_RDONLY | O_DIRECTORY);
@@ -129,6 +135,17 @@ absl::Status CheckVersion(const std::string& path, absl::string_view text) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNotExported(const std::string& path) {
+  const absl::StatusOr<std::string> where = ReadSmall(path, kExportedName, kExportedBytesMax);
+  if (absl::IsNotFound(where.status())) return absl::OkStatus();
+  RETURN_IF_ERROR(where.status());
+  return absl::FailedPreconditionError(absl::StrCat(
+      "embedded log: ", path, " was exported to Apache Kafka (", *where,
+      "): start the service with log.kind: kafka. To go on here all the same, of which Kafka does "
+      "not learn, remove ",
+      path, "/", kExportedName));
+}
+
 absl::Status CheckThere(const std::string& path) {
   const absl::StatusOr<std::string> format = ReadFormat(path);
   if (absl::IsNotFound(format.status())) {
@@ -150,7 +167,7 @@ absl::Status CheckFormat(const std::string& path) {
                        kFormatName, "; name a directory of its own"));
     }
     if (error) return Unavailable(path, error.value());
-    return WriteFormat(path);
+    return WriteSmall(path, kFormatName, absl::StrCat(kFormatWord, LogDirectory::kVersion, "\n"));
   }
   RETURN_IF_ERROR(format.status());
   return CheckVersion(path, *format);
@@ -165,7 +182,12 @@ absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Acquire(const std::s
   ASSIGN_OR_RETURN(const int lock_fd, TakeLock(path));
   std::unique_ptr<LogDirectory> directory(new LogDirectory(path, lock_fd));
   RETURN_IF_ERROR(CheckFormat(path));
+  RETURN_IF_ERROR(CheckNotExported(path));
   return directory;
+}
+
+absl::Status LogDirectory::MarkExported(const std::string& path, const std::string& where) {
+  return WriteSmall(path, kExportedName, where);
 }
 
 absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Look(const std::string& path) {

@@ -26,6 +26,9 @@ class LogDirectory {
   // Look() for one that copies it: no second one may at the same time, in whatever process, though
   // a service may run. kFailedPrecondition: another does.
   static absl::StatusOr<std::unique_ptr<LogDirectory>> HoldCopy(const std::string& path);
+  // From now on nobody acquires it, until the file `exported` in it is removed. `where` is said to
+  // whoever tries.
+  static absl::Status MarkExported(const std::string& path, const std::string& where);
   ~LogDirectory();
   LogDirectory(const LogDirectory&) = delete;
   LogDirectory& operator=(const LogDirectory&) = delete;
