@@ -1,7 +1,6 @@
 #include "delivery/backlog_levels.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 #include "absl/container/flat_hash_set.h"
@@ -31,23 +30,14 @@ BacklogLevels::BacklogLevels(uint64_t customer_bytes_max)
     : customer_bytes_max_(customer_bytes_max), levels_(std::make_shared<const Levels>()) {}
 
 void BacklogLevels::Tell(const void* function, Sizes sizes) {
-  const auto sum = [](const std::vector<uint64_t>& of_endpoints) {
-    return std::accumulate(of_endpoints.begin(), of_endpoints.end(), uint64_t{0});
-  };
   absl::MutexLock lock(&mutex_);
   absl::flat_hash_set<CustomerId> touched;
+  for (const auto& [customer, of_endpoints] : sizes) touched.insert(customer);
+  Count(sizes, Change::kAdd);
   const auto before = told_.find(function);
   if (before != told_.end()) {
-    for (const auto& [customer, of_endpoints] : before->second) {
-      touched.insert(customer);
-      totals_[customer] -= sum(of_endpoints);
-      held_ -= sum(of_endpoints);
-    }
-  }
-  for (const auto& [customer, of_endpoints] : sizes) {
-    touched.insert(customer);
-    totals_[customer] += sum(of_endpoints);
-    held_ += sum(of_endpoints);
+    for (const auto& [customer, of_endpoints] : before->second) touched.insert(customer);
+    Count(before->second, Change::kRemove);
   }
   if (sizes.empty()) {
     told_.erase(function);
@@ -57,23 +47,37 @@ void BacklogLevels::Tell(const void* function, Sizes sizes) {
 
   Levels next = *levels_;
   for (const CustomerId customer : touched) {
-    const uint64_t total = totals_[customer];
-    if (total == 0) totals_.erase(customer);
-    if (total <= customer_bytes_max_) {
+    const auto counts = of_customers_.find(customer);
+    const uint64_t level = counts == of_customers_.end()
+                               ? UINT64_MAX
+                               : counts->second.LevelWithin(customer_bytes_max_).bytes;
+    if (level == UINT64_MAX) {
       next.of_customers.erase(customer);
     } else {
-      next.of_customers[customer] = LevelOfCustomer(customer);
+      next.of_customers[customer] = level;
     }
   }
-  next.of_all = LevelOfAll();
+  next.of_all = of_all_.LevelWithin(bytes_max_).bytes;
   Set(std::move(next));
+}
+
+void BacklogLevels::Count(const Sizes& sizes, Change change) {
+  for (const auto& [customer, of_endpoints] : sizes) {
+    SizeCounts& of_customer = of_customers_[customer];
+    for (const uint64_t size : of_endpoints) {
+      for (SizeCounts* counts : {&of_customer, &of_all_}) {
+        change == Change::kAdd ? counts->Add(size) : counts->Remove(size);
+      }
+    }
+    if (of_customer.empty()) of_customers_.erase(customer);
+  }
 }
 
 void BacklogLevels::SetBytesMax(uint64_t bytes_max) {
   absl::MutexLock lock(&mutex_);
   bytes_max_ = bytes_max;
   Levels next = *levels_;
-  next.of_all = LevelOfAll();
+  next.of_all = of_all_.LevelWithin(bytes_max_).bytes;
   Set(std::move(next));
 }
 
@@ -82,30 +86,9 @@ void BacklogLevels::Set(Levels next) {
   levels_ = std::make_shared<const Levels>(std::move(next));
 }
 
-uint64_t BacklogLevels::LevelOfCustomer(CustomerId customer) const {
-  std::vector<uint64_t> all;
-  for (const auto& [function, sizes] : told_) {
-    const auto found = sizes.find(customer);
-    if (found == sizes.end()) continue;
-    all.insert(all.end(), found->second.begin(), found->second.end());
-  }
-  return LevelOf(std::move(all), customer_bytes_max_);
-}
-
-uint64_t BacklogLevels::LevelOfAll() const {
-  if (held_ <= bytes_max_) return UINT64_MAX;
-  std::vector<uint64_t> all;
-  for (const auto& [function, sizes] : told_) {
-    for (const auto& [customer, of_endpoints] : sizes) {
-      all.insert(all.end(), of_endpoints.begin(), of_endpoints.end());
-    }
-  }
-  return LevelOf(std::move(all), bytes_max_);
-}
-
 uint64_t BacklogLevels::held() const {
   absl::MutexLock lock(&mutex_);
-  return held_;
+  return of_all_.total();
 }
 
 std::shared_ptr<const BacklogLevels::Levels> BacklogLevels::levels() const {

@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
+#include "delivery/size_counts.h"
 #include "subscriptions/registry/ids.h"
 
 namespace postrider::delivery {
@@ -20,8 +21,9 @@ uint64_t LevelOf(std::vector<uint64_t> sizes, uint64_t bytes_max);
 // them: then the largest make room first, each down to the same level. What is told is some seconds
 // old, so that a bound may be passed by what comes in meanwhile.
 //
-// Threads: any. A lock is held for each function's endpoints once a second, and not by records.
-// Bounds:  8 bytes for each endpoint with a backlog.
+// Threads: any. A lock is held for each function's endpoints once a second, and not by records; a
+// level costs no look at the endpoints of others (SizeCounts).
+// Bounds:  8 bytes for each endpoint with a backlog, and some 60 for each customer and size.
 class BacklogLevels {
  public:
   using Sizes = absl::flat_hash_map<subscriptions::CustomerId, std::vector<uint64_t>>;
@@ -44,17 +46,16 @@ class BacklogLevels {
   std::shared_ptr<const Levels> levels() const;
 
  private:
-  uint64_t LevelOfCustomer(subscriptions::CustomerId customer) const
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  uint64_t LevelOfAll() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  enum class Change : uint8_t { kAdd, kRemove };
+  void Count(const Sizes& sizes, Change change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Set(Levels next) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const uint64_t customer_bytes_max_;
   mutable absl::Mutex mutex_;
   absl::flat_hash_map<const void*, Sizes> told_ ABSL_GUARDED_BY(mutex_);
-  absl::flat_hash_map<subscriptions::CustomerId, uint64_t> totals_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<subscriptions::CustomerId, SizeCounts> of_customers_ ABSL_GUARDED_BY(mutex_);
+  SizeCounts of_all_ ABSL_GUARDED_BY(mutex_);
   uint64_t bytes_max_ ABSL_GUARDED_BY(mutex_) = UINT64_MAX;
-  uint64_t held_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<const Levels> levels_ ABSL_GUARDED_BY(mutex_);
 };
 
