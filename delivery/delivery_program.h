@@ -33,6 +33,7 @@
 #include "delivery/named_lines.h"
 #include "delivery/operational_teller.h"
 #include "delivery/own_outage.h"
+#include "delivery/store_figures.h"
 #include "delivery/token_cache.h"
 #include "delivery/unreached_hosts.h"
 #include "subscriptions/registry/snapshot.h"
@@ -90,9 +91,8 @@ struct DeliveryCommon {
 
   OwnOutage own_outage;
   BacklogLevels backlog_levels;
-  // What the store of a key group's backlog holds, as a part of its bound; null: it has none. Set
-  // before the first program.
-  std::function<double(int32_t key_group)> backlog_fullness;
+  // Of the store of a key group's backlog; null: it has no bound. Set before the first program.
+  std::function<StoreFullness(int32_t key_group)> backlog_fullness;
   // Functions that do not know yet what predecessors had parked. Their stores and files fill
   // meanwhile, and nobody can say how much of that lives: what is too full says nothing then.
   std::atomic<int> backlogs_unknown{0};

@@ -28,6 +28,9 @@ constexpr std::chrono::seconds kLookAtAgeEvery{10};
 // bound nothing could be parked any more, of nobody.
 constexpr double kStoreShare = 0.9;
 constexpr double kStoreUnits = 1e6;
+// And while it is about to shrink, for what was removed or will be: what lives is not given up for
+// what does not, as long as there is time.
+constexpr double kShrinkingStoreShare = 0.97;
 // A bound together with others comes and goes as room is made and taken; its customer is not told
 // each time.
 constexpr std::chrono::minutes kLevelTold{10};
@@ -71,19 +74,21 @@ void EndpointFunction::LookAtBounds(EndpointState& state) {
   beyond_line_.push_back(state.key);
 }
 
-// What endpoints hold here, for the bounds that they have together.
-void EndpointFunction::TellSizes(BacklogLevels::Sizes sizes) {
+// What endpoints hold here, for the bounds that they have together; and what deleted ones hold.
+void EndpointFunction::TellSizes(BacklogLevels::Sizes sizes, uint64_t bytes_to_go) {
   DeliveryCommon& common = program_.common();
   if (common.backlog_fullness != nullptr && backlog_known_) {
     std::vector<uint64_t> all;
     for (const auto& [customer, of_endpoints] : sizes) {
       all.insert(all.end(), of_endpoints.begin(), of_endpoints.end());
     }
-    const double fullness = common.backlog_fullness(ctx_->partition().partition);
+    const StoreFullness store = common.backlog_fullness(ctx_->partition().partition);
+    const auto units = [](double ratio) { return static_cast<uint64_t>(ratio * kStoreUnits); };
+    const bool shrinks = store.may_shrink || bytes_to_go > 0;
     const uint64_t bytes_max =
-        store_bound_.Look(static_cast<uint64_t>(fullness * kStoreUnits),
-                          static_cast<uint64_t>(kStoreShare * kStoreUnits),
-                          std::accumulate(all.begin(), all.end(), uint64_t{0}));
+        store_bound_.Look(units(store.ratio), units(kStoreShare),
+                          std::accumulate(all.begin(), all.end(), uint64_t{0}), 0,
+                          shrinks ? units(kShrinkingStoreShare) : 0);
     store_level_ = bytes_max == UINT64_MAX ? UINT64_MAX : LevelOf(std::move(all), bytes_max);
   }
   common.backlog_levels.Tell(this, std::move(sizes));

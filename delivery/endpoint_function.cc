@@ -436,6 +436,8 @@ void EndpointFunction::Sweep() {
     ctx_->SetTimer(kFunctionKey, kSweepTimer, now + kSweepInterval);
   } else {
     ctx_->CancelTimer(kFunctionKey, kAgeTimer);
+    // Nobody looks at sizes any more, and what was told last may be from before the end of one.
+    if (backlog_ != nullptr) TellSizes({}, 0);
   }
 }
 

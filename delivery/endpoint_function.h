@@ -226,7 +226,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   size_t GiveUpOldest(EndpointState& state, const Oldest& oldest, dlq::DeadReason reason,
                       size_t count_max, uint64_t bytes, uint64_t* freed);
   bool Collapse(EndpointState& state);
-  void TellSizes(BacklogLevels::Sizes sizes);
+  void TellSizes(BacklogLevels::Sizes sizes, uint64_t bytes_to_go);
 
   // endpoint_erasing.cc
   void LookAtErasures();

@@ -280,6 +280,7 @@ void EndpointFunction::ParkOld() {
   BacklogLevels::Sizes sizes;
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     LookAtBounds(state);
+  uint64_t bytes_to_go = 0;
     TellStatus(state);
     Tell(state);
     TellParts(state);
@@ -288,10 +289,11 @@ void EndpointFunction::ParkOld() {
     if (bytes > 0 && !state.absent) sizes[state.customer].push_back(bytes);
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
+    if (state.absent) bytes_to_go += bytes;
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
     if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
   });
-  TellSizes(std::move(sizes));
+  TellSizes(std::move(sizes), bytes_to_go);
   ParkHeldOlderThan(program_.draining() ? Duration::zero() : program_.options().park_after,
                     program_.draining() ? ParkReason::kRescale : ParkReason::kAge);
   if (sweeping_) ctx_->SetTimer(kFunctionKey, kAgeTimer, now + kAgeInterval);

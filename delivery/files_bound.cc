@@ -11,12 +11,14 @@ constexpr double kGrowth = 1.02;
 
 }  // namespace
 
-uint64_t FilesBound::Look(uint64_t used, uint64_t allowed, uint64_t held, uint64_t held_least) {
+uint64_t FilesBound::Look(uint64_t used, uint64_t allowed, uint64_t held, uint64_t held_least,
+                          uint64_t shrinking_max) {
   if (used <= allowed) {
     beyond_ = false;
     held_max_ = UINT64_MAX;
     return held_max_;
   }
+  if (used <= shrinking_max) return held_max_;
   if (!std::exchange(beyond_, true)) return held_max_;
   const double filled =
       static_cast<double>(used) / static_cast<double>(std::max<uint64_t>(allowed, 1));

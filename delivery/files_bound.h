@@ -18,8 +18,10 @@ class FilesBound {
 
   // `used` is what the files take, `allowed` what they may, `held` their contents. Returns what may
   // be held, never less than `held_least`; UINT64_MAX: there is room. Nothing is cut at the first
-  // look that finds none: what is held may have been told before the files were looked at.
-  uint64_t Look(uint64_t used, uint64_t allowed, uint64_t held, uint64_t held_least = 0);
+  // look that finds none: what is held may have been told before the files were looked at. Nor for
+  // files that are about to shrink, as long as they take at most `shrinking_max` (0: they are not).
+  uint64_t Look(uint64_t used, uint64_t allowed, uint64_t held, uint64_t held_least = 0,
+                uint64_t shrinking_max = 0);
 
  private:
   bool beyond_ = false;

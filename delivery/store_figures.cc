@@ -181,12 +181,13 @@ StoreFigures StoreFiguresKeeper::Total(absl::string_view store) const {
   return StoreFigures();
 }
 
-double StoreFiguresKeeper::Fullness(absl::string_view store, int32_t partition) const {
+StoreFullness StoreFiguresKeeper::Fullness(absl::string_view store, int32_t partition) const {
   absl::MutexLock lock(&impl_->mutex);
-  double fullness = 0;
+  StoreFullness fullness;
   for (const Entry& entry : impl_->entries) {
     if (entry.partition != partition || entry.kind->name != store) continue;
-    fullness = entry.Fullness();  // the last one made: an earlier one is being closed
+    fullness = {entry.Fullness(),
+                entry.last.may_shrink};  // the last one made: an earlier one is being closed
   }
   return fullness;
 }

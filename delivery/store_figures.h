@@ -14,6 +14,11 @@ namespace postrider::delivery {
 
 using OpenStore = std::function<absl::StatusOr<std::unique_ptr<StateStore>>(const TopicPartition&)>;
 
+struct StoreFullness {
+  double ratio = 0;         // what a store takes, as a part of its bound
+  bool may_shrink = false;  // StoreFigures
+};
+
 // What the stores of a worker hold together, as metrics: a store is its task's alone, so each
 // shard's thread looks at those that it has opened.
 //
@@ -31,8 +36,8 @@ class StoreFiguresKeeper {
   void LookAtMine();
   // What was seen last of all stores with this label.
   StoreFigures Total(absl::string_view store) const;
-  // And of that of one partition: what it holds as a part of its bound. 0: there is none.
-  double Fullness(absl::string_view store, int32_t partition) const;
+  // And of that of one partition. Nothing: there is none.
+  StoreFullness Fullness(absl::string_view store, int32_t partition) const;
 
  private:
   struct Impl;

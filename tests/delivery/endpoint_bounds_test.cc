@@ -187,7 +187,7 @@ TEST_F(EndpointBoundsTest, ACustomersLargestBacklogMakesRoomAtItsCustomersBound)
 // At the store's bound nothing could be parked of anybody.
 TEST_F(EndpointBoundsTest, MakesRoomBeforeTheStoreOfItsKeyGroupIsFull) {
   double fullness = 0.9;
-  program_->common().backlog_fullness = [&](int32_t) { return fullness; };
+  program_->common().backlog_fullness = [&](int32_t) { return StoreFullness{fullness, false}; };
   BeginPaused();
   Deliver(1, 199);
   Settle();
@@ -209,6 +209,66 @@ TEST_F(EndpointBoundsTest, MakesRoomBeforeTheStoreOfItsKeyGroupIsFull) {
   EXPECT_GE(BacklogBytes(), cut - bytes / 100) << "once, though the store is as full";
   EXPECT_EQ(ctx().emitted().size() + BacklogMessages(), 200u) << "none is lost";
   EXPECT_EQ(Letter(0).reason, dlq::DeadReason::kBacklogFull);
+// What was removed takes room until a compaction has ended: what lives is not cut for that.
+TEST_F(EndpointBoundsTest, GivesUpNothingWhileTheStoreMayShrinkAndThereIsTime) {
+  StoreFullness store{0.96, true};
+  program_->common().backlog_fullness = [&](int32_t) { return store; };
+  BeginPaused();
+  Deliver(1, 199);
+  Settle();
+  const auto wait = [&] {
+    for (int i = 0; i < 5; ++i) {
+      Advance(seconds(1));
+      Keep();
+    }
+  };
+  wait();
+  EXPECT_EQ(BacklogMessages(), 200u);
+  store.ratio = 0.98;
+  wait();
+  EXPECT_LT(BacklogMessages(), 200u) << "too near to its bound";
+  const uint64_t left = BacklogMessages();
+  store = {0.96, true};
+  wait();
+  store = {0.96, false};
+  wait();
+  EXPECT_EQ(BacklogMessages(), left) << "and once only";
+}
+
+// What a deleted endpoint has left is in the store, and goes.
+TEST_F(EndpointBoundsTest, GivesUpNothingWhileWhatADeletedEndpointHasLeftGoes) {
+  program_->common().backlog_fullness = [](int32_t) { return StoreFullness{0.96, false}; };
+  const subscriptions::EndpointId other{Bytes(3)};
+  settings_.pause.by_customer = true;
+  others_ = {{other, settings_}};
+  BeginPaused();
+  for (int64_t n = 1; n <= 2; ++n) {
+    subscriptions::DispatchRecord record = MakeRecord(n);
+    record.identity.endpoint = other;
+    Deliver(record);
+    Settle();
+  }
+  ASSERT_EQ(BacklogMessages(), 3u);
+  others_.clear();
+  Publish(11);
+  // Its reports find no room.
+  ctx().set_emit_room(0);
+  SendAll();
+  for (int i = 0; i < 5; ++i) Advance(seconds(1));
+  EXPECT_EQ(BacklogMessages(), 3u);
+  ctx().set_emit_room(1'000);
+  ctx().GiveRoom(*function_);
+  ctx().AcknowledgeAll();
+  Settle();
+  ASSERT_EQ(BacklogMessages(), 1u);
+  for (int i = 0; i < 5; ++i) {
+    Advance(seconds(1));
+    Keep();
+  }
+  EXPECT_EQ(BacklogMessages(), 0u) << "the store is as full";
+  EXPECT_EQ(metrics_.CountDeadLetter(dlq::DeadReason::kBacklogFull).value(), 1);
+}
+
   // What comes in takes the place of older ones until the store has room.
   Deliver(201, 220);
   wait();
@@ -225,7 +285,7 @@ TEST_F(EndpointBoundsTest, MakesRoomBeforeTheStoreOfItsKeyGroupIsFull) {
 // A store that fills again while a backlog is restored says nothing of what lives in it.
 TEST_F(EndpointBoundsTest, GivesUpNothingForAFullStoreBeforeItsBacklogIsKnown) {
   double fullness = 0.5;
-  program_->common().backlog_fullness = [&](int32_t) { return fullness; };
+  program_->common().backlog_fullness = [&](int32_t) { return StoreFullness{fullness, false}; };
   BeginPaused();
   Deliver(1, 99);
   Settle();
@@ -239,6 +299,23 @@ TEST_F(EndpointBoundsTest, GivesUpNothingForAFullStoreBeforeItsBacklogIsKnown) {
   for (int i = 0; i < 5; ++i) {
     Advance(seconds(1));
     Keep();
+// The look at its end comes before the next one at the sizes.
+TEST_F(EndpointBoundsTest, AnEndpointThatIsForgottenHoldsNothingAnyMore) {
+  BeginPaused();
+  for (int i = 0; i < 59; ++i) Advance(seconds(1));
+  EXPECT_EQ(program_->common().backlog_levels.held(), BacklogBytes());
+  EXPECT_GT(program_->common().backlog_levels.held(), 0u);
+  endpoint_exists_ = false;
+  Publish(11);
+  SendAll();
+  ctx().AcknowledgeAll();
+  Settle();
+  ASSERT_EQ(BacklogMessages(), 0u);
+  Advance(seconds(1));
+  ASSERT_EQ(function().endpoints(), 0u);
+  EXPECT_EQ(program_->common().backlog_levels.held(), 0u);
+}
+
   }
   EXPECT_EQ(ctx().emitted().size(), 0u);
   RestoreBacklog();

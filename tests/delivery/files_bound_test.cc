@@ -43,5 +43,16 @@ TEST(FilesBoundTest, IsNotCutBelowWhatMayBeHeldInAnyCase) {
   EXPECT_EQ(bound.Look(2'000, 400, 10, 400), 400u);
 }
 
+TEST(FilesBoundTest, NothingIsCutForFilesThatAreAboutToShrinkAsLongAsThereIsTime) {
+  FilesBound bound;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(bound.Look(950, 900, 4'000, 0, 970), UINT64_MAX);
+  EXPECT_EQ(bound.Look(971, 900, 4'000, 0, 970), UINT64_MAX) << "at the second look";
+  const uint64_t cut = bound.Look(971, 900, 4'000, 0, 970);
+  EXPECT_NEAR(static_cast<double>(cut), 4'000 * 0.85 * 900 / 971, 1);
+  EXPECT_EQ(bound.Look(960, 900, 3'000, 0, 970), cut);
+  EXPECT_EQ(bound.Look(960, 900, 3'000, 0, 0), cut) << "they have not grown since";
+  EXPECT_EQ(bound.Look(900, 900, 3'000, 0, 0), UINT64_MAX);
+}
+
 }  // namespace
 }  // namespace postrider::delivery

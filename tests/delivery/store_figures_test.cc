@@ -54,13 +54,13 @@ TEST_F(StoreFiguresTest, SumsTheStoresOfItsThreadAndForgetsThoseThatAreClosed) {
   EXPECT_THAT(text, HasSubstr("postrider_delivery_state_keys{store=\"backlog\"} 3"));
   EXPECT_THAT(text, HasSubstr("postrider_delivery_state_fullest_ratio{store=\"backlog\"} 0.50"));
 
-  EXPECT_LT(keeper_.Fullness("backlog", 0), 0.1);
-  EXPECT_NEAR(keeper_.Fullness("backlog", 1), 0.5, 0.01);
-  EXPECT_EQ(keeper_.Fullness("backlog", 2), 0);
-  EXPECT_EQ(keeper_.Fullness("endpoint_state", 1), 0);
+  EXPECT_LT(keeper_.Fullness("backlog", 0).ratio, 0.1);
+  EXPECT_NEAR(keeper_.Fullness("backlog", 1).ratio, 0.5, 0.01);
+  EXPECT_EQ(keeper_.Fullness("backlog", 2).ratio, 0);
+  EXPECT_EQ(keeper_.Fullness("endpoint_state", 1).ratio, 0);
 
   second->reset();
-  EXPECT_EQ(keeper_.Fullness("backlog", 1), 0);
+  EXPECT_EQ(keeper_.Fullness("backlog", 1).ratio, 0);
   EXPECT_EQ(keeper_.Total("backlog").keys, 1);
   EXPECT_THAT(metrics_.Expose(), HasSubstr("postrider_delivery_state_stores{store=\"backlog\"} 1"));
 }

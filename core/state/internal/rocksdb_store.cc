@@ -151,6 +151,7 @@ class WholeCompaction {
   [[nodiscard]] bool Begin(rocksdb::DB& db) {
     if (running_.exchange(true)) return false;
     if (thread_.joinable()) thread_.join();  // it has ended
+    running_here_ = true;
     thread_ = std::thread([this, &db] {
       NameThread("state-compact");
       rocksdb::CompactRangeOptions options;
@@ -159,10 +160,13 @@ class WholeCompaction {
       options.canceled = &canceled_;
       // What goes wrong shows where the store is written next.
       db.CompactRange(options, nullptr, nullptr).PermitUncheckedError();
+      running_here_ = false;
       running_ = false;
     });
     return true;
   }
+  // Of this store.
+  bool runs() const { return running_here_; }
   // Gives up what runs. Before the database is closed, which takes no write afterwards.
   void Stop(rocksdb::DB& db) {
     if (!thread_.joinable()) return;
@@ -174,6 +178,7 @@ class WholeCompaction {
 
  private:
   std::atomic<bool>& running_;
+  std::atomic<bool> running_here_{false};
   std::atomic<bool> canceled_{false};
   std::thread thread_;
 };
@@ -294,6 +299,7 @@ class RocksdbStore final : public StateStore {
     figures.memory_bytes = Property(rocksdb::DB::Properties::kSizeAllMemTables);
     figures.disk_bytes = Property(rocksdb::DB::Properties::kTotalSstFilesSize);
     figures.keys = Property(rocksdb::DB::Properties::kEstimateNumKeys);
+    figures.may_shrink = compaction_.runs() || CompactionIsDue(figures.keys);
     return figures;
   }
 
@@ -361,12 +367,11 @@ class RocksdbStore final : public StateStore {
   }
 
   // Near the bound: much of what counts may have been deleted.
+  bool CompactionIsDue(uint64_t keys) const {
+    return prefix_deleted_ || written_since_compaction_ > keys / kCompactionPart;
+  }
   void Compact() {
-    if (!prefix_deleted_ &&
-        written_since_compaction_ <=
-            Property(rocksdb::DB::Properties::kEstimateNumKeys) / kCompactionPart) {
-      return;
-    }
+    if (!CompactionIsDue(Property(rocksdb::DB::Properties::kEstimateNumKeys))) return;
     if (!compaction_.Begin(*db_)) return;
     written_since_compaction_ = 0;
     prefix_deleted_ = false;

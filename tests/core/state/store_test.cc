@@ -233,12 +233,15 @@ TEST_F(RocksdbStoreTest, IsCompactedWhenTheDiskIsTight) {
   ASSERT_TRUE(wait_until([](uint64_t bytes) { return bytes > (20 << 20); }));
   write("a", 0);
   EXPECT_GT(store.figures().disk_bytes, uint64_t{20} << 20);
+  EXPECT_TRUE(store.figures().may_shrink);
   shared->SetDiskTight(true);
   StateBatch batch;
   batch.Delete("never there");
   ASSERT_THAT(store.Apply(batch), tests::IsOk());
   EXPECT_TRUE(wait_until([](uint64_t bytes) { return bytes < (5 << 20); }))
       << "a store looks at itself when the disk was looked at, however little is written";
+  EXPECT_TRUE(wait_until([&](uint64_t) { return !store.figures().may_shrink; }))
+      << "all that it has lives";
 }
 
 // A disk of its own, of so many bytes.
