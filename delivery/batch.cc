@@ -76,6 +76,16 @@ void Batch::Remeasure(subscriptions::BodyFormat format) {
   }
 }
 
+Batch PieceOf(const Batch& of) {
+  Batch piece;
+  piece.attempts = of.attempts;
+  piece.tries = of.tries;
+  piece.first_try = of.first_try;
+  piece.last = of.last;
+  piece.bisection = of.bisection;
+  return piece;
+}
+
 void DropParkedContents(Batch& batch) {
   for (Message& message : batch.messages) {
     if (!message.pending) message.content.reset();

@@ -97,6 +97,8 @@ struct Batch {
   void Remeasure(subscriptions::BodyFormat format);
   size_t size() const { return messages.size() + members_left_out; }
 };
+// A new batch without messages, with the history of `of`.
+Batch PieceOf(const Batch& of);
 // What one message that is read back takes: its record, and its place in the batch and the sets.
 // Later, what its part of the request takes.
 inline constexpr size_t kMessageOverheadBytes = 512;

@@ -1,6 +1,7 @@
 #include "delivery/delivery_program.h"
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +17,7 @@ namespace {
 
 // What one turn of the loop may cost in sending (see FairQueue): some 20 ms.
 constexpr uint64_t kTurnCostMax = 1 << 20;
+constexpr std::chrono::milliseconds kEraseTurnEvery{20};
 
 }  // namespace
 
@@ -67,6 +69,11 @@ void DeliveryProgram::AwaitRoom(EndpointFunction* function, std::string key,
   room_lines_[owner->failing ? 1 : 0].push_back({function, std::move(key), owner, bytes});
   // Those before it may all have their share.
   room_given_ = backlog_room_.given() - 1;
+}
+
+MonotonicTime DeliveryProgram::NextEraseTurn(MonotonicTime now) {
+  next_erase_turn_ = std::max(next_erase_turn_ + kEraseTurnEvery, now);
+  return next_erase_turn_;
 }
 
 // In the order of the lines: the first one that finds no room keeps what becomes free for itself,

@@ -164,6 +164,9 @@ class DeliveryProgram final : public ShardProgram {
   void TakeSlot(subscriptions::CustomerId customer) { line_.TakeSlot(customer); }
   void GiveSlot(subscriptions::CustomerId customer) { line_.GiveSlot(customer); }
   void Forget(EndpointFunction* function);
+  // When a function may look at a part of the backlogs for what is to be forgotten: the turns of
+  // all functions of the shard lie 20 ms apart, however many there are. Each call takes one.
+  MonotonicTime NextEraseTurn(MonotonicTime now);
   // The memory for what is read back from the backlog. Who finds none there, or others in line,
   // joins the line once; OnBacklogRoom() of the function follows, with what it asked for.
   BacklogRoom& backlog_room() { return backlog_room_; }
@@ -210,6 +213,7 @@ class DeliveryProgram final : public ShardProgram {
   std::deque<AwaitsRoom> room_lines_[2];  // of endpoints that do not fail, and that do
   size_t room_given_ = 0;                 // as it was when the lines were looked at last
   size_t waiting_bytes_ = 0;
+  MonotonicTime next_erase_turn_{};
   UnreachedHosts unreached_hosts_;
   std::unique_ptr<DeliveryCommon> own_common_;  // without one of the process
   DeliveryCommon* common_;

@@ -19,6 +19,7 @@ namespace {
 // What one turn gives up or looks at, so that others have theirs.
 constexpr size_t kGivenUpMax = 500;
 constexpr size_t kLookedAtMax = 2'000;
+constexpr uint64_t kReadMax = 1 << 20;
 constexpr std::chrono::milliseconds kTurnEvery{20};
 // After a collapse there is room for a while, or the oldest ones make it.
 constexpr double kShareAfterCollapse = 0.9;
@@ -27,10 +28,10 @@ constexpr std::chrono::seconds kLookAtAgeEvery{10};
 // How much of its bound a key group's store holds before the largest backlogs make room: at the
 // bound nothing could be parked any more, of nobody.
 constexpr double kStoreShare = 0.9;
-constexpr double kStoreUnits = 1e6;
 // And while it is about to shrink, for what was removed or will be: what lives is not given up for
 // what does not, as long as there is time.
 constexpr double kShrinkingStoreShare = 0.97;
+constexpr double kStoreUnits = 1e6;
 // A bound together with others comes and goes as room is made and taken; its customer is not told
 // each time.
 constexpr std::chrono::minutes kLevelTold{10};
@@ -147,7 +148,7 @@ bool EndpointFunction::KeepBounds(EndpointState& state) {
                                       bytes > goal + freed ? bytes - goal - freed : 0, &freed);
     if (count == 0) break;
     left -= std::min(left, count);
-    if (left == 0) return true;
+    if (left == 0 || freed >= kReadMax) return true;
   }
   state.collapsed = false;
   state.level = UINT64_MAX;
@@ -237,7 +238,7 @@ size_t EndpointFunction::GiveUpOldest(EndpointState& state, const Oldest& oldest
                    const bool wanted = reason == dlq::DeadReason::kBacklogAge
                                            ? Age(wall, message.dispatch_time) > age_max
                                            : gathered < bytes;
-                   if (!wanted) return false;
+                   if (!wanted || gathered >= kReadMax) return false;
                    gathered += message.bytes;
                    SetOrderKey(state, message);
                    message.listed = true;
@@ -257,10 +258,14 @@ bool EndpointFunction::Collapse(EndpointState& state) {
   const absl::optional<absl::flat_hash_set<IdBytes>> left_out = LeftOut(state);
   if (!left_out) return true;
   size_t looked_at = 0;
+  uint64_t read = 0;
   std::vector<Message> overtaken;
   const bool at_end = backlog_->Scan(
       state.key, run.from(), [&](uint64_t order, const IdBytes& digest, absl::string_view encoded) {
-        if (++looked_at > kLookedAtMax || overtaken.size() >= kGivenUpMax) return false;
+        if (++looked_at > kLookedAtMax || read >= kReadMax || overtaken.size() >= kGivenUpMax) {
+          return false;
+        }
+        read += encoded.size();
         absl::StatusOr<std::unique_ptr<MessageContent>> content = MakeMessageContent(encoded);
         if (!content.ok()) {
           run.Pass(order);

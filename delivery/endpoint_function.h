@@ -34,6 +34,7 @@
 #include "delivery/endpoint_health.h"
 #include "delivery/endpoint_reporting.h"
 #include "delivery/endpoint_state.h"
+#include "delivery/erase_line.h"
 #include "delivery/files_bound.h"
 #include "delivery/flight_result.h"
 #include "delivery/learned_record.h"
@@ -229,9 +230,19 @@ class EndpointFunction final : public KeyedProcessFunction,
   void TellSizes(BacklogLevels::Sizes sizes, uint64_t bytes_to_go);
 
   // endpoint_erasing.cc
+  struct EraseTurn;
+  using ErasedOfBatches = absl::flat_hash_map<IdBytes, std::unique_ptr<MessageContent>>;
   void LookAtErasures();
+  void LookThrough(const std::string& key, uint64_t from);
+  void NoteParked(const EndpointState& state, const Message& message);
+  void NoteCameBack(const EndpointState& state, const Batch& batch,
+                    const subscriptions::Erasures* known);
+  void LookThroughLapsed();
   void EraseSome();
-  bool EraseFrom(EndpointState& state);
+  bool EraseFrom(EndpointState& state, EraseTurn& turn);
+  void EraseOfBatches(EndpointState& state, ErasedOfBatches& erased);
+  bool HoldsAny(EndpointState& state, const Batch& batch, const ErasedOfBatches& erased);
+  void EraseOf(EndpointState& state, Batch& batch, ErasedOfBatches& erased, MonotonicTime due);
   bool IsToBeForgotten(const subscriptions::DispatchRecordView& record) const;
 
   // endpoint_way_out.cc
@@ -250,6 +261,8 @@ class EndpointFunction final : public KeyedProcessFunction,
   void Later(EndpointState& state, Batch batch, MonotonicTime next);
   enum class Place { kLast, kFirst };  // among those of the same time
   void Wait(EndpointState& state, MonotonicTime due, Batch batch, Place place = Place::kLast);
+  void Wait(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator before,
+            MonotonicTime due, Batch batch);
   Batch TakeWaiting(EndpointState& state, std::multimap<MonotonicTime, Batch>::iterator place);
   void GiveUpBatch(EndpointState& state, Batch batch, dlq::DeadReason reason);
   // No letter is made of what is to be forgotten.
@@ -418,11 +431,12 @@ class EndpointFunction final : public KeyedProcessFunction,
   std::shared_ptr<const BacklogLevels::Levels> levels_;
   uint64_t store_level_ = UINT64_MAX;
   FilesBound store_bound_;
-  // What is to be forgotten as it was looked through last; the endpoints whose backlogs are to be,
-  // and where to go on in the first one's.
+  // What is to be forgotten, and the time of the last such wish; the backlogs that are to be looked
+  // through for it, and those that are when nothing can be in flight any more at a predecessor.
   std::shared_ptr<const subscriptions::Erasures> erasures_;
-  std::deque<std::string> erase_line_;
-  uint64_t erase_from_ = 0;
+  WallTime forget_until_ = WallTime::min();
+  EraseLine erase_line_;
+  absl::flat_hash_set<std::string> erase_when_lapsed_;
   absl::flat_hash_set<std::string> arriving_;  // have a batch that is not there as a whole
   InheritedOperations inherited_;
   absl::flat_hash_map<IdBytes, Held> held_;  // of inherited_

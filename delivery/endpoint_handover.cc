@@ -253,6 +253,7 @@ void EndpointFunction::EndInherited() {
     }
     Schedule(state);
   }
+  LookThroughLapsed();
   SetInheritedTimer();
 }
 
@@ -318,6 +319,7 @@ void EndpointFunction::SettleResult(const OperationResult& result, const FlightR
     SettlePartly(state, std::move(batch), flight.outcome, failed);
     WriteHealth(state);
   }
+  LookThroughLapsed();
   Schedule(state);
 }
 

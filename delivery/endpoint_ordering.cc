@@ -172,6 +172,7 @@ bool EndpointFunction::SpillArrived(EndpointState& state, const Message& message
   if (!Spill(state, message.order, message.digest, message.content->encoded, ParkReason::kShare)) {
     return false;
   }
+  NoteParked(state, message);
   if (passes) {
     // It stands still, and reading had come to the end: as if that had passed it too.
     state.order->Pass(message.order_key, message.order);

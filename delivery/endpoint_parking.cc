@@ -60,6 +60,7 @@ bool EndpointFunction::Park(EndpointState& state, Message& message, ParkReason r
   message.pending = false;
   message.listed = true;
   program_.metrics().CountParked(reason).Increment();
+  NoteParked(state, message);
   return true;
 }
 
@@ -124,6 +125,7 @@ bool EndpointFunction::ParkReady(EndpointState& state, ParkReason reason) {
         parked = Spill(state, message.order, message.digest, message.content->encoded, reason);
         if (parked) {
           state.pending_bytes -= message.bytes;
+          NoteParked(state, message);
           continue;
         }
       }
@@ -278,18 +280,18 @@ void EndpointFunction::ParkOld() {
   const MonotonicTime now = ctx_->clock().Now();
   levels_ = program_.common().backlog_levels.levels();
   BacklogLevels::Sizes sizes;
+  uint64_t bytes_to_go = 0;
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     LookAtBounds(state);
-  uint64_t bytes_to_go = 0;
     TellStatus(state);
     Tell(state);
     TellParts(state);
     // Those of deleted endpoints go as they are.
     const uint64_t bytes = backlog_->bytes(state.key);
     if (bytes > 0 && !state.absent) sizes[state.customer].push_back(bytes);
+    if (state.absent) bytes_to_go += bytes;
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
-    if (state.absent) bytes_to_go += bytes;
     const absl::optional<MonotonicTime> oldest = OldestPending(state);
     if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
   });

@@ -35,6 +35,7 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
   AttemptFacts facts = std::move(flight->second.facts);
   const bool unreached = NoteReach(state, flight->second, result);
   NoteRefusedToken(state, flight->second.token, result);
+  NoteCameBack(state, batch, flight->second.erasures.get());
   state.flights.erase(flight);
   if (batch.bisection != nullptr) state.piece_in_flight = false;
   if (state.order != nullptr) state.order->Unblock(batch);
@@ -168,6 +169,14 @@ void EndpointFunction::Later(EndpointState& state, Batch batch, MonotonicTime ne
 }
 
 void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch, Place place) {
+  Wait(state,
+       place == Place::kFirst ? state.waiting.lower_bound(due) : state.waiting.upper_bound(due),
+       due, std::move(batch));
+}
+
+void EndpointFunction::Wait(EndpointState& state,
+                            std::multimap<MonotonicTime, Batch>::iterator before, MonotonicTime due,
+                            Batch batch) {
   if (state.order != nullptr) {
     state.order->SetKeys(batch.messages);
     EndpointOrder::SetKeys(batch);
@@ -177,9 +186,7 @@ void EndpointFunction::Wait(EndpointState& state, MonotonicTime due, Batch batch
   state.waiting_messages += batch.size();
   state.members_left_out += batch.members_left_out;
   program_.AddWaiting(WaitingBytes(batch));
-  const auto hint =
-      place == Place::kFirst ? state.waiting.lower_bound(due) : state.waiting.upper_bound(due);
-  state.waiting.emplace_hint(hint, due, std::move(batch));
+  state.waiting.emplace_hint(before, due, std::move(batch));
 }
 
 Batch EndpointFunction::TakeWaiting(EndpointState& state,

@@ -37,17 +37,6 @@ OrderKind OrderOf(const EndpointState& state, const Batch& batch) {
   return unknown ? OrderKind::kEndpoint : state.order->settings().kind;
 }
 
-// A new batch with the history of `of`.
-Batch PieceOf(const Batch& of) {
-  Batch piece;
-  piece.attempts = of.attempts;
-  piece.tries = of.tries;
-  piece.first_try = of.first_try;
-  piece.last = of.last;
-  piece.bisection = of.bisection;
-  return piece;
-}
-
 std::vector<Batch> Halves(Batch& batch) {
   std::vector<Batch> halves;
   const size_t left = (batch.messages.size() + 1) / 2;

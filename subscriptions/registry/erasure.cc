@@ -42,4 +42,11 @@ bool Erasures::Cover(CustomerId customer, absl::string_view tenant, absl::string
          AnyOf(by_customer_, customer, all_, customer, tenant, dispatched_at);
 }
 
+bool AnyWishIsNew(const Erasures* before, const Erasures& now) {
+  if (before == nullptr) return !now.empty();
+  return !std::includes(before->all().begin(), before->all().end(), now.all().begin(),
+                        now.all().end(),
+                        [](const Erasure& a, const Erasure& b) { return a.id < b.id; });
+}
+
 }  // namespace postrider::subscriptions

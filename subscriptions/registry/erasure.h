@@ -60,4 +60,7 @@ class Erasures {
   absl::flat_hash_map<CustomerId, std::vector<uint32_t>> by_customer_;
 };
 
+// Whether `now` has a wish that `before` (null: nobody's) has not.
+bool AnyWishIsNew(const Erasures* before, const Erasures& now);
+
 }  // namespace postrider::subscriptions

@@ -215,7 +215,20 @@ class DeliveryFixture : public testing::Test {
   }
   // Writes are acknowledged, and what they make possible is done.
   void Settle() { ctx().AcknowledgeWrites(); }
+  // The endpoint is paused, and its first entry there: so that the next one finds has_backlog set.
+  void BeginPaused() {
+    settings_.pause.by_customer = true;
+    Publish();
+    Start();
+    Deliver(MakeRecord(1'000'000));
+    Settle();
+    ASSERT_EQ(BacklogMessages(), 1u);
+  }
   double Backlogged() const { return metrics_.backlog_messages.value(); }
+  uint64_t BacklogMessages() const {
+    return static_cast<uint64_t>(metrics_.backlog_messages.value());
+  }
+  uint64_t BacklogBytes() const { return static_cast<uint64_t>(metrics_.backlog_bytes.value()); }
   // The event ids of a request's messages, in order.
   static std::vector<std::string> EventIds(const FakeHttpSink::Sent& sent) {
     std::vector<std::string> ids;

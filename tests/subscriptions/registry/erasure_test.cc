@@ -33,6 +33,19 @@ Erasure Wish(uint8_t id, absl::optional<CustomerId> customer, absl::optional<std
 const CustomerId kOne(Bytes(1));
 const CustomerId kTwo(Bytes(2));
 
+TEST(ErasuresTest, TellWhetherOneIsNew) {
+  const Erasures none;
+  const Erasures one({Wish(1, kOne, absl::nullopt, absl::nullopt)});
+  const Erasures two(
+      {Wish(1, kOne, absl::nullopt, absl::nullopt), Wish(2, kTwo, absl::nullopt, absl::nullopt)});
+  const Erasures other({Wish(2, kTwo, absl::nullopt, absl::nullopt)});
+  EXPECT_FALSE(AnyWishIsNew(nullptr, none));
+  EXPECT_TRUE(AnyWishIsNew(nullptr, one));
+  EXPECT_TRUE(AnyWishIsNew(&one, two));
+  EXPECT_FALSE(AnyWishIsNew(&two, one)) << "one that has ended";
+  EXPECT_TRUE(AnyWishIsNew(&one, other)) << "one for another";
+}
+
 TEST(ErasuresTest, CoverWhatHasAllThatIsNamed) {
   const WallTime before = WallTimeFromMillis(999);
   const Erasures none;
