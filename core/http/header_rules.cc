@@ -1,6 +1,8 @@
 #include "core/http/header_rules.h"
 
 #include <algorithm>
+#include <array>
+#include <cstddef>
 #include <iterator>
 
 #include "absl/strings/ascii.h"
@@ -10,10 +12,22 @@
 namespace postrider {
 namespace {
 
-bool IsTokenCharacter(char c) {
-  return absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
-         absl::StrContains("!#$%&'*+-.^_`|~", c);
+// By byte: asked for every character of every request.
+struct Characters {
+  std::array<bool, 256> token{};
+  std::array<bool, 256> value{};
+};
+
+constexpr Characters MakeCharacters() {
+  constexpr absl::string_view kTokens =
+      "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  Characters characters;
+  for (const char c : kTokens) characters.token[static_cast<unsigned char>(c)] = true;
+  for (size_t c = 0x20; c <= 0x7e; ++c) characters.value[c] = true;
+  characters.value['\t'] = true;
+  return characters;
 }
+constexpr Characters kCharacters = MakeCharacters();
 
 constexpr absl::string_view kReserved[] = {
     "host",       "transfer-encoding", "te",     "trailer",    "connection",
@@ -24,7 +38,8 @@ constexpr absl::string_view kReservedPrefixes[] = {"content-", "proxy-", "webhoo
 
 bool IsHeaderName(absl::string_view name) {
   return !name.empty() && name.size() <= kHeaderNameBytesMax &&
-         std::all_of(name.begin(), name.end(), IsTokenCharacter);
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return kCharacters.token[static_cast<unsigned char>(c)]; });
 }
 
 bool IsHeaderValue(absl::string_view value) {
@@ -33,7 +48,7 @@ bool IsHeaderValue(absl::string_view value) {
   const auto blank = [](char c) { return c == ' ' || c == '\t'; };
   return !blank(value.front()) && !blank(value.back()) &&
          std::all_of(value.begin(), value.end(),
-                     [](char c) { return c == '\t' || (c >= 0x20 && c <= 0x7e); });
+                     [](char c) { return kCharacters.value[static_cast<unsigned char>(c)]; });
 }
 
 bool IsReservedHeader(absl::string_view name) {

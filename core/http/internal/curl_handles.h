@@ -2,10 +2,12 @@
 
 #include <curl/curl.h>
 
+#include <chrono>
 #include <memory>
 #include <string>
 
 #include "core/base/check.h"
+#include "core/base/clock.h"
 
 namespace postrider::internal {
 
@@ -18,6 +20,12 @@ struct MultiDeleter {
   void operator()(CURLM* multi) const { curl_multi_cleanup(multi); }
 };
 using MultiHandle = std::unique_ptr<CURLM, MultiDeleter>;
+
+inline Duration Microseconds(CURL* easy, CURLINFO info) {
+  curl_off_t value = 0;
+  curl_easy_getinfo(easy, info, &value);
+  return std::chrono::microseconds(value);
+}
 
 // A list of lines as libcurl takes them. Empty: null, which means "none" to it.
 class CurlList {

@@ -52,6 +52,7 @@ CurlPool::~CurlPool() {
   for (const auto& [fd, socket] : sockets_) {
     if (socket.watched != 0) loop_.Unwatch(fd);
   }
+  owner_.OnSocketsChanged(-static_cast<ptrdiff_t>(sockets_.size()));
 }
 
 CURLMcode CurlPool::Add(CURL* easy) {
@@ -115,7 +116,9 @@ int CurlPool::OnTimer(CURLM*, long timeout_ms, void* pool) {
 }
 
 void CurlPool::Want(int fd, uint32_t events) {
-  Socket& socket = sockets_[fd];
+  const auto [place, is_new] = sockets_.try_emplace(fd);
+  if (is_new) owner_.OnSocketsChanged(1);
+  Socket& socket = place->second;
   socket.used = true;
   if (socket.watched == events) return;
   if (socket.watched != 0) {
@@ -143,6 +146,7 @@ void CurlPool::Forget(int fd) {
   if (socket == sockets_.end()) return;
   if (socket->second.watched != 0) loop_.Unwatch(fd);
   sockets_.erase(socket);
+  owner_.OnSocketsChanged(-1);
 }
 
 void CurlPool::OnEvents(int fd, uint32_t events) {

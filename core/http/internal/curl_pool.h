@@ -27,6 +27,8 @@ class CurlPoolOwner {
   virtual void OnTransferDone(CURL* easy, CURLcode code) = 0;
   // The pool wants Drive() soon.
   virtual void OnPoolDue(CurlPool& pool) = 0;
+  // So many sockets more, or less, are watched.
+  virtual void OnSocketsChanged(ptrdiff_t change) = 0;
 };
 
 // One multi handle on the loop: its connections, and the names that it was told.

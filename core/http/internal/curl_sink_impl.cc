@@ -19,7 +19,7 @@ bool IsCleanForWire(const HttpRequest& request) {
     if (!IsHeaderName(name) || !IsHeaderValue(value)) return false;
     for (const absl::string_view ours :
          {"host", "content-length", "transfer-encoding", "connection", "expect"}) {
-      if (absl::EqualsIgnoreCase(name, ours)) return false;
+      if (name.size() == ours.size() && absl::EqualsIgnoreCase(name, ours)) return false;
     }
   }
   return true;
@@ -54,7 +54,9 @@ CurlSink::CurlSink(EventLoop& loop, const CurlSinkOptions& options, Resolver& re
       resolver_(resolver),
       rules_(std::move(rules)),
       metrics_(metrics),
-      inbox_(std::make_shared<Inbox>()) {
+      inbox_(std::make_shared<Inbox>()),
+      plain_(loop, {options.idle_connections_max, options.connection_age_max, options.idle_age_max},
+             curl_sockets_, *this, metrics_.idle_events) {
   {
     absl::MutexLock lock(&inbox_->mutex);
     inbox_->loop = &loop_;
@@ -246,8 +248,10 @@ void CurlSink::SweepRoutes() {
     if (route.loaded_generation == pool.generation) {
       pool.pool->removals.push_back(absl::StrCat("-", route.alias, ":", route.port));
     }
+    plain_.CloseIdle(entry.second->shelf);
     return true;
   });
+  plain_.CloseAged();
   sweep_timer_ = loop_.CallAfter(kSweepEvery, [this] { SweepRoutes(); });
 }
 
@@ -305,30 +309,31 @@ void CurlSink::Start(Transfer& transfer) {
       std::chrono::duration<double>(transfer.started - transfer.accepted).count());
   ++active_;
   ++transfer.host->active;
-  transfer.slot = TakeSlot();
-  transfer.slot->transfer = &transfer;
-  transfer.pool = pools_[transfer.route->pool_index].pool.get();
-  SetRequestOptions(transfer);
   transfer.deadline = loop_.CallAfter(transfer.request.total_timeout, [this, id = transfer.id] {
     Transfer& late = *transfers_.at(id);
     late.deadline = 0;
     End(late, Cause::kDeadline, CURLE_OPERATION_TIMEDOUT);
   });
+  transfer.ours = !Proxied() && transfer.request.url.scheme == HttpUrl::Scheme::kHttp;
+  if (transfer.ours) {
+    if (PlainConnection* const kept = plain_.Take(transfer.route->shelf); kept != nullptr) {
+      return StartExchange(transfer, *kept);
+    }
+  }
+  StartInCurl(transfer);
+}
+
+void CurlSink::StartInCurl(Transfer& transfer) {
+  transfer.connecting_generation = plain_.generation();
+  transfer.slot = TakeSlot();
+  transfer.slot->transfer = &transfer;
+  transfer.pool = pools_[transfer.route->pool_index].pool.get();
+  SetRequestOptions(transfer);
   // It fails only for a handle that is in a multi already.
   POSTRIDER_CHECK(transfer.pool->Add(transfer.slot->easy.get()) == CURLM_OK);
 }
 
-void CurlSink::OnTransferDone(CURL* easy, CURLcode code) {
-  void* slot = nullptr;
-  curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
-  End(*static_cast<Slot*>(slot)->transfer, Cause::kFinished, code);
-}
-
-void CurlSink::End(Transfer& transfer, Cause cause, int code) {
-  HttpResult result = ResultOf(transfer, cause, code);
-  // Another one of the receiver's addresses the next time.
-  if (Proxied() && result.failure == HttpFailure::kConnect) ++transfer.route->next_address;
-  loop_.CancelTimer(transfer.deadline);
+void CurlSink::LeaveCurl(Transfer& transfer) {
   CURL* const easy = transfer.slot->easy.get();
   transfer.pool->Remove(easy);
   // The list goes with the transfer, and libcurl may not have read it.
@@ -336,7 +341,28 @@ void CurlSink::End(Transfer& transfer, Cause cause, int code) {
   SetTls(*transfer.slot, nullptr);
   transfer.slot->transfer = nullptr;
   // A handle counts the resends of its whole life and refuses the sixth.
-  if (transfer.sends <= 1) FreeSlot(std::move(transfer.slot));
+  if (transfer.ours || transfer.sends <= 1) FreeSlot(std::move(transfer.slot));
+  transfer.slot.reset();
+}
+
+void CurlSink::OnTransferDone(CURL* easy, CURLcode code) {
+  void* slot = nullptr;
+  curl_easy_getinfo(easy, CURLINFO_PRIVATE, &slot);
+  Transfer& transfer = *static_cast<Slot*>(slot)->transfer;
+  if (transfer.ours && code == CURLE_OK) {
+    OnConnected(transfer);
+  } else {
+    End(transfer, Cause::kFinished, code);
+  }
+}
+
+void CurlSink::End(Transfer& transfer, Cause cause, int code) {
+  HttpResult result = ResultOf(transfer, cause, code);
+  // Another one of the receiver's addresses the next time.
+  if (Proxied() && result.failure == HttpFailure::kConnect) ++transfer.route->next_address;
+  loop_.CancelTimer(transfer.deadline);
+  if (transfer.slot != nullptr) LeaveCurl(transfer);
+  if (transfer.connection != nullptr) plain_.Abandon(transfer);
   --active_;
   LeaveHost(transfer);
   Forget(transfer, std::move(result));
@@ -406,7 +432,10 @@ void CurlSink::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
     retired_.push_back(std::exchange(pool, MakePool()).pool);
     OnPoolDue(*retired_.back());
   }
+  plain_.CloseAll();
 }
+
+void CurlSink::OnSocketsChanged(ptrdiff_t change) { curl_sockets_ += static_cast<size_t>(change); }
 
 void CurlSink::OnPoolDue(CurlPool& pool) {
   if (pool.due) return;

@@ -21,10 +21,13 @@
 #include "core/http/curl_sink.h"
 #include "core/http/internal/curl_handles.h"
 #include "core/http/internal/curl_pool.h"
-#include "core/http/internal/response_reader.h"
+#include "core/http/internal/plain_connections.h"
 #include "core/http/resolver.h"
 
 namespace postrider::internal {
+
+// On kept connections that were dead, and then on a new one.
+inline constexpr int kRequestSendsMax = 2;
 
 struct CurlSinkMetrics {
   explicit CurlSinkMetrics(Metrics& metrics);
@@ -54,7 +57,12 @@ struct CurlSinkMetrics {
 // Behind an egress proxy the made-up name stands for the proxy, which keeps tunnels apart just so,
 // and CURLOPT_CONNECT_TO names the receiver's address. As TLS sessions are known by that address,
 // none is resumed then.
-class CurlSink final : public HttpSink, public CurlPoolOwner {
+//
+// Without TLS and without a proxy libcurl only makes the connection, which takes the guard, several
+// addresses and their deadlines: the exchange is then ours (plain_connections.h), and so is every
+// later one on that connection. An active request is so in libcurl (`slot`) or on a connection of
+// ours (`connection`), and passes from one to the other.
+class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwner {
  public:
   CurlSink(EventLoop& loop, const CurlSinkOptions& options, Resolver& resolver,
            std::shared_ptr<const AddressRules> rules, Metrics& metrics);
@@ -95,6 +103,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
     size_t users = 0;
     MonotonicTime last_used;
     size_t next_address = 0;  // behind a proxy, which gets one of `addresses`
+    PlainConnections::Shelf shelf;
   };
 
   struct Transfer;
@@ -110,7 +119,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   enum class State : uint8_t { kNaming, kQueued, kParked, kActive };
   enum class Cause : uint8_t { kFinished, kDeadline, kAborted };
 
-  struct Transfer {
+  struct Transfer : Exchange {
     HttpRequestId id = 0;
     State state = State::kNaming;
     HttpRequest request;
@@ -124,7 +133,9 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
     CurlList connect_to;  // behind a proxy
     uint64_t carried_version = 0;
     uint64_t carried_generation = 0;
-    ResponseReader reader;
+    bool ours = false;  // its exchange is not libcurl's
+    uint64_t connecting_generation = 0;
+    Duration connect_time{};  // `ours`: of its connection, 0 when that was kept
     MonotonicTime accepted;
     MonotonicTime named;
     MonotonicTime started;
@@ -154,6 +165,10 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   // CurlPoolOwner
   void OnTransferDone(CURL* easy, CURLcode code) override;
   void OnPoolDue(CurlPool& pool) override;
+  void OnSocketsChanged(ptrdiff_t change) override;
+
+  // ExchangeOwner
+  void OnExchangeEnd(Exchange& exchange, Exchange::End end) override;
 
   // Callbacks of libcurl.
   static size_t OnHeader(char* data, size_t size, size_t count, void* slot);
@@ -187,14 +202,22 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   void Enqueue(Transfer& transfer);
   void Pump();
   void Start(Transfer& transfer);
+  // Gives it to libcurl: to be carried out, or for a connection.
+  void StartInCurl(Transfer& transfer);
+  void LeaveCurl(Transfer& transfer);
+  // Takes the connection over that libcurl has made.
+  void OnConnected(Transfer& transfer);
+  void StartExchange(Transfer& transfer, PlainConnection& connection);
+  void StartReader(Transfer& transfer);
   void SetRequestOptions(Transfer& transfer);
+  void SetRequest(Transfer& transfer);
   void SetAddresses(Transfer& transfer);
   static void SetTls(Slot& slot, const TlsMaterial* tls);
   void MarkLoaded(Transfer& transfer);
-  // Takes the transfer out of libcurl if it is in, and puts its result on ended_.
+  // Takes the transfer out of libcurl or off its connection, and puts its result on ended_.
   void End(Transfer& transfer, Cause cause, int code);
   HttpResult ResultOf(Transfer& transfer, Cause cause, int code);
-  HttpTimings TimingsOf(const Transfer& transfer);
+  HttpTimings TimingsOf(Transfer& transfer);
   void LeaveHost(Transfer& transfer);
   void Unpark(Host& host);
   // Of a transfer that is not in libcurl: puts `result` on ended_, and `transfer` is gone.
@@ -210,6 +233,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   CurlSinkMetrics metrics_;
   const std::shared_ptr<Inbox> inbox_;
 
+  size_t curl_sockets_ = 0;
   std::vector<Pool> pools_;
   std::vector<std::unique_ptr<CurlPool>> retired_;  // no new transfers; gone when theirs have ended
   std::vector<CurlPool*> due_;
@@ -217,6 +241,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner {
   std::vector<std::unique_ptr<Slot>> free_slots_;
   size_t unused_slots_ = 0;  // of them, since TrimSlots() last looked
   absl::flat_hash_map<std::string, std::unique_ptr<Route>> routes_;
+  PlainConnections plain_;  // goes before the routes
   absl::flat_hash_map<std::string, std::unique_ptr<Host>> hosts_;
   absl::flat_hash_map<HttpRequestId, std::unique_ptr<Transfer>> transfers_;
   std::deque<HttpRequestId> queue_;

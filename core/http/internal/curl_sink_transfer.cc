@@ -18,9 +18,6 @@
 namespace postrider::internal {
 namespace {
 
-// Resends of one request that libcurl may make on a fresh connection.
-constexpr int kSendsMax = 2;
-
 // libcurl's handle of a transfer takes some 8 KB. So many stay for the next burst; others go when
 // none has needed them for the span, so many at a time.
 constexpr size_t kSlotsKept = 64;
@@ -35,12 +32,6 @@ bool HasHeader(const HttpHeaders& headers, absl::string_view name) {
   return std::any_of(headers.begin(), headers.end(), [name](const auto& header) {
     return absl::EqualsIgnoreCase(header.first, name);
   });
-}
-
-Duration Microseconds(CURL* easy, CURLINFO info) {
-  curl_off_t value = 0;
-  curl_easy_getinfo(easy, info, &value);
-  return std::chrono::microseconds(value);
 }
 
 }  // namespace
@@ -136,23 +127,10 @@ void CurlSink::SetRequestOptions(Transfer& transfer) {
   const HttpRequest& request = transfer.request;
   const Route& route = *transfer.route;
 
-  for (const auto& [name, value] : request.headers) {
-    transfer.headers.Add(value.empty() ? absl::StrCat(name, ";") : absl::StrCat(name, ": ", value));
-  }
-  // What libcurl would add by itself.
-  transfer.headers.Add("Expect:");
-  if (!HasHeader(request.headers, "accept")) transfer.headers.Add("Accept:");
-  if (!HasHeader(request.headers, "content-type")) transfer.headers.Add("Content-Type:");
-
+  curl_easy_setopt(easy, CURLOPT_CONNECT_ONLY, transfer.ours ? 1L : 0L);
+  if (!transfer.ours) SetRequest(transfer);
   SetAddresses(transfer);
-
-  transfer.reader.Start({options_.response_header_bytes_max, options_.response_header_lines_max,
-                         request.response_body_bytes_max, request.response_header_prefix});
-
   curl_easy_setopt(easy, CURLOPT_URL, request.url.ToString().c_str());
-  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers.get());
-  curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request.body.data());
-  curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
   if (Proxied()) {
     const std::string proxy = absl::StrCat("http://", route.alias, ":", route.port);
     curl_easy_setopt(easy, CURLOPT_PROXY, proxy.c_str());
@@ -163,6 +141,29 @@ void CurlSink::SetRequestOptions(Transfer& transfer) {
   curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, Milliseconds(request.connect_timeout));
   curl_easy_setopt(easy, CURLOPT_CLOSESOCKETDATA, transfer.pool);
   SetTls(*transfer.slot, request.tls.get());
+}
+
+// What is sent.
+void CurlSink::SetRequest(Transfer& transfer) {
+  CURL* const easy = transfer.slot->easy.get();
+  const HttpRequest& request = transfer.request;
+  for (const auto& [name, value] : request.headers) {
+    transfer.headers.Add(value.empty() ? absl::StrCat(name, ";") : absl::StrCat(name, ": ", value));
+  }
+  // What libcurl would add by itself.
+  transfer.headers.Add("Expect:");
+  if (!HasHeader(request.headers, "accept")) transfer.headers.Add("Accept:");
+  if (!HasHeader(request.headers, "content-type")) transfer.headers.Add("Content-Type:");
+  curl_easy_setopt(easy, CURLOPT_HTTPHEADER, transfer.headers.get());
+  curl_easy_setopt(easy, CURLOPT_POSTFIELDS, request.body.data());
+  curl_easy_setopt(easy, CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(request.body.size()));
+  StartReader(transfer);
+}
+
+void CurlSink::StartReader(Transfer& transfer) {
+  const HttpRequest& request = transfer.request;
+  transfer.parser.Start({options_.response_header_bytes_max, options_.response_header_lines_max,
+                         request.response_body_bytes_max, request.response_header_prefix});
 }
 
 void CurlSink::SetAddresses(Transfer& transfer) {
@@ -212,22 +213,23 @@ void CurlSink::SetTls(Slot& slot, const TlsMaterial* tls) {
 size_t CurlSink::OnHeader(char* data, size_t size, size_t count, void* slot) {
   Transfer& transfer = *static_cast<Slot*>(slot)->transfer;
   const size_t bytes = size * count;
-  return transfer.reader.OnHeaderLine(absl::string_view(data, bytes)) ? bytes : 0;
+  return transfer.parser.reader().OnHeaderLine(absl::string_view(data, bytes)) ? bytes : 0;
 }
 
 size_t CurlSink::OnBody(char* data, size_t size, size_t count, void* slot) {
   Transfer& transfer = *static_cast<Slot*>(slot)->transfer;
   const size_t bytes = size * count;
-  return transfer.reader.OnBody(absl::string_view(data, bytes)) ? bytes : 0;
+  return transfer.parser.reader().OnBody(absl::string_view(data, bytes)) ? bytes : 0;
 }
 
 // Before the request goes out on a connection, new or kept, the first time and again.
 int CurlSink::OnBeforeSend(void* slot, char*, char*, int, int) {
   auto* const self = static_cast<Slot*>(slot);
   Transfer& transfer = *self->transfer;
-  if (transfer.sends == kSendsMax) return CURL_PREREQFUNC_ABORT;
-  if (++transfer.sends > 1) self->sink->metrics_.resends.Increment();
   self->sink->MarkLoaded(transfer);
+  if (transfer.ours) return CURL_PREREQFUNC_OK;  // it will go out later
+  if (transfer.sends == kRequestSendsMax) return CURL_PREREQFUNC_ABORT;
+  if (++transfer.sends > 1) self->sink->metrics_.resends.Increment();
   return CURL_PREREQFUNC_OK;
 }
 
@@ -266,21 +268,18 @@ void CurlSink::MarkLoaded(Transfer& transfer) {
 
 HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
   HttpResult result;
-  long connections = 0;
-  curl_easy_getinfo(transfer.slot->easy.get(), CURLINFO_NUM_CONNECTS, &connections);
-  if (connections > 0) metrics_.connections.Add(static_cast<double>(connections));
   result.timings = TimingsOf(transfer);
-  if (connections == 0) result.timings.connect = result.timings.tls = Duration::zero();
   result.request_sent = transfer.sends > 0;
   result.resends = std::max(transfer.sends - 1, 0);
   result.timed_out = cause == Cause::kDeadline || code == CURLE_OPERATION_TIMEDOUT;
-  if (transfer.reader.head_done()) {
-    result.status = transfer.reader.status();
+  ResponseReader& reader = transfer.parser.reader();
+  if (reader.head_done()) {
+    result.status = reader.status();
     result.body_cut = cause != Cause::kFinished || code != CURLE_OK;
-    result.retry_after = transfer.reader.TakeRetryAfter();
-    result.date = transfer.reader.TakeDate();
-    result.kept_headers = transfer.reader.TakeKept();
-    result.body_excerpt = transfer.reader.TakeBody();
+    result.retry_after = reader.TakeRetryAfter();
+    result.date = reader.TakeDate();
+    result.kept_headers = reader.TakeKept();
+    result.body_excerpt = reader.TakeBody();
   } else if (cause == Cause::kAborted) {
     result.failure = HttpFailure::kAborted;
   } else {
@@ -298,7 +297,7 @@ HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
       if (transfer.pool->ClosedConnected(transfer.socket)) end.tcp_connected = true;
     }
     end.address_refused = transfer.address_refused && transfer.socket < 0;
-    end.headers_too_large = transfer.reader.too_large();
+    end.headers_too_large = reader.too_large();
     result.failure = FailureOf(end);
     if (code == CURLE_OK) metrics_.unknown_codes.Increment();
   }
@@ -306,18 +305,28 @@ HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
   return result;
 }
 
-HttpTimings CurlSink::TimingsOf(const Transfer& transfer) {
-  CURL* const easy = transfer.slot->easy.get();
+HttpTimings CurlSink::TimingsOf(Transfer& transfer) {
   HttpTimings timings;
   timings.queued = transfer.started - transfer.accepted;
   timings.dns = transfer.named - transfer.accepted;
-  timings.connect = Microseconds(easy, CURLINFO_CONNECT_TIME_T);
-  const Duration tls_done = Microseconds(easy, CURLINFO_APPCONNECT_TIME_T);
-  if (tls_done > timings.connect) timings.tls = tls_done - timings.connect;
-  if (transfer.reader.received_any()) {
+  timings.total = loop_.clock().Now() - transfer.started;
+  if (transfer.slot == nullptr) {
+    timings.connect = transfer.connect_time;
+    if (transfer.parser.received_any()) timings.first_byte = transfer.first_byte - transfer.started;
+    return timings;
+  }
+  CURL* const easy = transfer.slot->easy.get();
+  long connections = 0;
+  curl_easy_getinfo(easy, CURLINFO_NUM_CONNECTS, &connections);
+  if (connections > 0) {
+    metrics_.connections.Add(static_cast<double>(connections));
+    timings.connect = Microseconds(easy, CURLINFO_CONNECT_TIME_T);
+    const Duration tls_done = Microseconds(easy, CURLINFO_APPCONNECT_TIME_T);
+    if (tls_done > timings.connect) timings.tls = tls_done - timings.connect;
+  }
+  if (transfer.parser.reader().received_any()) {
     timings.first_byte = Microseconds(easy, CURLINFO_STARTTRANSFER_TIME_T);
   }
-  timings.total = loop_.clock().Now() - transfer.started;
   return timings;
 }
 

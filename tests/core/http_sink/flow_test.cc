@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -279,6 +280,39 @@ TEST_F(SinkFlowTest, DeadIdleConnectionsLeaveTheLoopAsleep) {
     EXPECT_EQ(Send(stub->url()).status, 200);
     EXPECT_EQ(stub->connections(), kConnections + 1);
   }
+}
+
+// What is large goes out in parts, beside small ones, on connections that are kept.
+TEST_F(SinkFlowTest, LargeRequestsGoOutWholeOnKeptConnections) {
+  RawSocketStub stub(*loop_);
+  constexpr size_t kRequests = 12;
+  constexpr size_t kBodyBytes = 3 << 20;
+  for (size_t i = 0; i < kRequests; ++i) {
+    const std::string body(i % 2 == 0 ? kBodyBytes + i : 10, static_cast<char>('a' + i));
+    EXPECT_EQ(Send(Request(stub.url(), body)).status, 200);
+    ASSERT_EQ(stub.requests().size(), i + 1);
+    EXPECT_TRUE(stub.requests()[i].body == body) << i;
+  }
+  EXPECT_EQ(stub.connections(), 1);
+}
+
+// A kept connection that breaks under a large request: the whole of it goes out once more.
+TEST_F(SinkFlowTest, ALargeRequestIsSentAgainFromItsBegin) {
+  RawSocketStub stub(*loop_);
+  std::map<int, int> on_connection;
+  stub.SetScript([&](const StubRequest& request) {
+    if (++on_connection[request.connection] == 1) return StubScript{SendBytes(StubAnswer(200))};
+    return StubScript{ResetConnection()};
+  });
+  EXPECT_EQ(Send(stub.url()).status, 200);
+  const std::string body(5 << 20, 'x');
+  const HttpResult result = Send(Request(stub.url(), body));
+  EXPECT_EQ(result.status, 200);
+  EXPECT_EQ(result.resends, 1);
+  ASSERT_EQ(stub.requests().size(), 3u);
+  EXPECT_TRUE(stub.requests()[1].body == body);
+  EXPECT_TRUE(stub.requests()[2].body == body);
+  EXPECT_EQ(stub.connections(), 2);
 }
 
 TEST_F(SinkFlowTest, ACallbackMaySendAgain) {

@@ -177,6 +177,20 @@ TEST_F(SinkAddressesTest, ManyThatFallBackAtOnceDisturbNobody) {
   EXPECT_EQ(quick.connections(), 1);
 }
 
+// The guard has let it through under rules that hold no more.
+TEST_F(SinkAddressesTest, AConnectionBegunUnderOldRulesServesOnce) {
+  BlackHole dead("::1", live_.port());
+  live_.SetScript([](const StubRequest&) { return StubScript{SendBytes(StubAnswer(200))}; });
+  resolver_.answers["both.example"] = {{"::1", "127.0.0.1"}};
+  SendAsync(Request(Url("both.example")));
+  Run([] { return false; }, milliseconds(50));
+  ASSERT_TRUE(results_.empty()) << "it waits for the first address";
+  sink().SetAddressRules(allow_loopback_);
+  ASSERT_TRUE(RunUntilResults(1));
+  EXPECT_EQ(results_[0].status, 200);
+  EXPECT_TRUE(Run([this] { return live_.open_connections() == 0; }));
+}
+
 TEST_F(SinkAddressesTest, TheAddressesToFallBackToAreJudgedToo) {
   Allow({"::1"});
   BlackHole dead("::1", live_.port());
