@@ -154,7 +154,6 @@ struct EventLoop::Impl {
   bool in_turn = false;
   Duration busy{0};
   Duration idle{0};
-  uint64_t turns = 0;
   MonotonicTime last_turn;
 };
 
@@ -395,7 +394,6 @@ void EventLoop::SetTurnEnd(absl::AnyInvocable<void()> callback) {
 size_t EventLoop::RunOnce(Duration wait_max) {
   POSTRIDER_CHECK(!impl_->in_turn);
   impl_->in_turn = true;
-  ++impl_->turns;
   const Duration began = RealTime();
   std::array<epoll_event, kEventsPerTurn> events;
   const int count = impl_->Wait(impl_->WaitTime(wait_max), events.data());
@@ -425,7 +423,6 @@ void EventLoop::Stop() {
 
 Duration EventLoop::busy_time() const { return impl_->busy; }
 Duration EventLoop::idle_time() const { return impl_->idle; }
-uint64_t EventLoop::turns() const { return impl_->turns; }
 MonotonicTime EventLoop::last_turn() const { return impl_->last_turn; }
 
 }  // namespace postrider

@@ -70,8 +70,6 @@ class EventLoop {
   // Real time spent in callbacks and waiting since the start, for busy and idle ratios.
   Duration busy_time() const;
   Duration idle_time() const;
-  // Begun so far, the one under way included: in each the loop asks once for the events of fds.
-  uint64_t turns() const;
   // When the last turn ended: a large gap means that this thread was stalled.
   MonotonicTime last_turn() const;
 

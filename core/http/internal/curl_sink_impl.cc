@@ -435,7 +435,10 @@ void CurlSink::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
   plain_.CloseAll();
 }
 
-void CurlSink::OnSocketsChanged(ptrdiff_t change) { curl_sockets_ += static_cast<size_t>(change); }
+void CurlSink::OnSocketsChanged(ptrdiff_t change) {
+  curl_sockets_ += static_cast<size_t>(change);
+  if (change > 0) plain_.Trim();
+}
 
 void CurlSink::OnPoolDue(CurlPool& pool) {
   if (pool.due) return;

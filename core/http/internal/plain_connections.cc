@@ -167,10 +167,9 @@ bool PlainConnections::IsAged(const PlainConnection& connection, MonotonicTime n
          now - connection.idle_since_ > limits_.idle_age_max;
 }
 
-// When the loop has asked for events since, and all that it got were told, one that has ended is
-// gone already, and there is no need to ask.
+// Asked each time: an end, or bytes that answer nothing, may be there that the loop has not told
+// yet.
 bool PlainConnections::SeemsAlive(const PlainConnection& connection) const {
-  if (loop_.turns() >= connection.idle_turn_ + 2) return true;
   char byte = 0;
   const ssize_t got = recv(connection.fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
   return got < 0 && IsTransient(errno);
@@ -179,7 +178,6 @@ bool PlainConnections::SeemsAlive(const PlainConnection& connection) const {
 void PlainConnections::Shelve(PlainConnection& connection) {
   connection.served_ = true;
   connection.idle_since_ = loop_.clock().Now();
-  connection.idle_turn_ = loop_.turns();
   idle_.splice(idle_.end(), busy_, connection.self_);
   connection.shelf_.idle.push_back(connection.self_);
   Trim();

@@ -85,6 +85,8 @@ class PlainConnections {
   // Ends the exchange without telling its owner.
   void Abandon(Exchange& exchange);
 
+  // Keeps to the bound when others have opened more.
+  void Trim();
   // For a shelf that goes.
   void CloseIdle(Shelf& shelf);
   // Those that are too old to be used again.
@@ -109,7 +111,6 @@ class PlainConnections {
   void Shelve(PlainConnection& connection);
   void CloseIdle(List::iterator connection);
   void Close(PlainConnection& connection);
-  void Trim();
 
   EventLoop& loop_;
   const Limits limits_;
@@ -136,7 +137,6 @@ class PlainConnection {
   uint32_t watched_ = 0;
   MonotonicTime opened_;
   MonotonicTime idle_since_;
-  uint64_t idle_turn_ = 0;  // of the loop
   uint64_t generation_ = 0;
   bool served_ = false;
 };

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -320,16 +319,6 @@ TEST_F(EventLoopTest, RemembersWhenTheLastTurnEnded) {
   EXPECT_EQ(loop_->last_turn(), clock_.Now() - seconds(3));
   Turn();
   EXPECT_EQ(loop_->last_turn(), clock_.Now());
-}
-
-TEST_F(EventLoopTest, CountsATurnFromItsBegin) {
-  EXPECT_EQ(loop_->turns(), 0u);
-  uint64_t inside = 0;
-  EXPECT_TRUE(loop_->Post([&] { inside = loop_->turns(); }));
-  Turn();
-  EXPECT_EQ(inside, 1u);
-  Turn();
-  EXPECT_EQ(loop_->turns(), 2u);
 }
 
 TEST_F(EventLoopTest, MayBeCalledByWhatItsCallbacksOwnWhileItIsDestroyed) {

@@ -43,13 +43,9 @@ namespace postrider {
 namespace {
 
 using tests::RawSocketStub;
-using tests::SendBytes;
-using tests::StubAnswer;
-using tests::StubRequest;
-using tests::StubScript;
-using tests::WaitFor;
 
-// As many transfers as are told to be, on time that the test makes.
+// As many transfers in libcurl as are told to be, on time that the test makes. What is sent without
+// TLS leaves it once it is connected; so these shake hands with a receiver that says nothing.
 class SinkSlotsTest : public SinkTest {
  protected:
   SinkSlotsTest() {
@@ -67,22 +63,17 @@ class SinkSlotsTest : public SinkTest {
     loop_.reset();  // before its clock
     EXPECT_EQ(alive(), 0) << "all are given back";
   }
-  // So many at once; the receiver answers when all are there.
+  // So many at once; they are given up when all have their handles.
   void SendRound(int count) {
-    if (stub_ == nullptr) {
-      stub_ = std::make_unique<RawSocketStub>(*loop_);
-      stub_->SetScript([this](const StubRequest&) {
-        ++received_;
-        return StubScript{WaitFor(milliseconds(100)), SendBytes(StubAnswer(200))};
-      });
-    }
-    received_ = 0;
+    if (stub_ == nullptr) stub_ = std::make_unique<RawSocketStub>(*loop_);
     results_.clear();
-    for (int i = 0; i < count; ++i) SendAsync(Request(stub_->url()));
-    ASSERT_TRUE(Run([&] { return received_ == count; }));
-    time_.Advance(milliseconds(100));
+    HttpRequest request = Request(stub_->url());
+    request.url.scheme = HttpUrl::Scheme::kHttps;
+    for (int i = 0; i < count; ++i) SendAsync(request);
+    ASSERT_GE(alive(), count);
+    sink().AbortAll();
     ASSERT_TRUE(RunUntilResults(static_cast<size_t>(count)));
-    for (const HttpResult& result : results_) ASSERT_EQ(result.status, 200);
+    for (const HttpResult& result : results_) ASSERT_EQ(result.failure, HttpFailure::kAborted);
   }
   void Pass(Duration time) {
     time_.Advance(time);
@@ -93,7 +84,6 @@ class SinkSlotsTest : public SinkTest {
 
   ManualClock time_;
   std::unique_ptr<RawSocketStub> stub_;
-  int received_ = 0;
   int made_before_ = 0;
   int alive_before_ = 0;
 };

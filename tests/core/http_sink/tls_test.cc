@@ -82,6 +82,23 @@ TEST_F(SinkTlsTest, VerifiesTheReceiverAndKeepsTheConnection) {
   EXPECT_EQ(stub.handshakes(), 1);
 }
 
+TEST_F(SinkTlsTest, KeepsFewerConnectionsWithoutTlsAsOthersHaveIt) {
+  options_.pools = 1;
+  options_.idle_connections_max = 4;
+  tests::RawSocketStub plain(*loop_);
+  for (const char* const group : {"cus_1", "cus_2", "cus_3", "cus_4"}) {
+    HttpRequest request = Request(plain.url());
+    request.connection_group = group;
+    EXPECT_EQ(Send(std::move(request)).status, 200);
+  }
+  EXPECT_EQ(plain.open_connections(), 4);
+  TlsStub stub(certificate_);
+  EXPECT_EQ(SendTls(stub, nullptr, "cus_1").status, 200);
+  EXPECT_EQ(SendTls(stub, nullptr, "cus_2").status, 200);
+  EXPECT_TRUE(Run([&] { return plain.open_connections() <= 2; }));
+  EXPECT_EQ(plain.open_connections(), 2);
+}
+
 // CONN-05, CONN-06: none of the faults of HTTP/2 can come, as it is spoken with nobody.
 TEST_F(SinkTlsTest, SpeaksHttp11WithReceiversThatWouldRatherSpeakHttp2) {
   TlsStub stub(certificate_);
