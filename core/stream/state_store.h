@@ -127,8 +127,8 @@ struct StoreFigures {
   uint64_t keys = 0;  // estimated, for a store on disk
   // Deleted keys that scans had to step over, since the store was made: near 0 when heads are kept.
   uint64_t tombstones_skipped = 0;
-  // It is being compacted as a whole, or will be as soon as it may: what it has on disk says little
-  // of what lives.
+  // Much was deleted, and it is being compacted as a whole or will be as soon as it may: what it
+  // has on disk says little of what lives. Never for what was only put.
   bool may_shrink = false;
 };
 

@@ -299,7 +299,7 @@ class RocksdbStore final : public StateStore {
     figures.memory_bytes = Property(rocksdb::DB::Properties::kSizeAllMemTables);
     figures.disk_bytes = Property(rocksdb::DB::Properties::kTotalSstFilesSize);
     figures.keys = Property(rocksdb::DB::Properties::kEstimateNumKeys);
-    figures.may_shrink = compaction_.runs() || CompactionIsDue(figures.keys);
+    figures.may_shrink = (compaction_.runs() && compacting_deletes_) || DeletesAreDue(figures.keys);
     return figures;
   }
 
@@ -315,6 +315,7 @@ class RocksdbStore final : public StateStore {
     full_ = false;
     written_since_look_ = 0;
     written_since_compaction_ = 0;
+    deleted_since_compaction_ = 0;
     prefix_deleted_ = false;
   }
   // In the order of the keys: where the memtable has taken one it finds the next one's place at
@@ -339,6 +340,7 @@ class RocksdbStore final : public StateStore {
           break;
         case StateBatch::Kind::kDelete:
           status = write_batch_.Delete(ToSlice(write.key));
+          ++deleted_since_compaction_;
           break;
         case StateBatch::Kind::kDeletePrefix: {
           const std::string end = PrefixEnd(write.key);
@@ -366,14 +368,21 @@ class RocksdbStore final : public StateStore {
     if (near || disk_tight_ != 0) Compact();
   }
 
-  // Near the bound: much of what counts may have been deleted.
+  // Near the bound: much of what counts may have been deleted, or written over.
   bool CompactionIsDue(uint64_t keys) const {
     return prefix_deleted_ || written_since_compaction_ > keys / kCompactionPart;
   }
+  // What is only put may all live: a store that only grows gives nothing back.
+  bool DeletesAreDue(uint64_t keys) const {
+    return prefix_deleted_ || deleted_since_compaction_ > keys / kCompactionPart;
+  }
   void Compact() {
-    if (!CompactionIsDue(Property(rocksdb::DB::Properties::kEstimateNumKeys))) return;
+    const uint64_t keys = Property(rocksdb::DB::Properties::kEstimateNumKeys);
+    if (!CompactionIsDue(keys)) return;
     if (!compaction_.Begin(*db_)) return;
+    compacting_deletes_ = DeletesAreDue(keys);
     written_since_compaction_ = 0;
+    deleted_since_compaction_ = 0;
     prefix_deleted_ = false;
   }
 
@@ -393,6 +402,8 @@ class RocksdbStore final : public StateStore {
   std::vector<Write> writes_;  // of one Apply()
   uint64_t written_since_look_ = 0;
   uint64_t written_since_compaction_ = 0;  // keys
+  uint64_t deleted_since_compaction_ = 0;  // of them
+  bool compacting_deletes_ = false;        // the compaction that was begun last
   uint64_t disk_tight_ = 0;                // as it was at the last look
   bool prefix_deleted_ = false;
   bool full_ = false;
