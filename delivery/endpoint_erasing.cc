@@ -181,6 +181,8 @@ void EndpointFunction::EraseOfBatches(EndpointState& state, ErasedOfBatches& era
       state.open_due = state.open_late = state.open_long = false;
     }
   }
+  // What is left is in flight, or held for what a predecessor has in flight.
+  if (!erased.empty() && !inherited_.empty()) erase_when_lapsed_.insert(state.key);
   Schedule(state);
 }
 

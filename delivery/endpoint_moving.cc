@@ -52,6 +52,7 @@ bool EndpointFunction::Arrive(EndpointState& state, const LogRecord& record, Mes
                ParkReason::kRescale)) {
       return false;
     }
+    NoteParked(state, message);
     Schedule(state);
     return true;
   }

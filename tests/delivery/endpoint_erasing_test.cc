@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "delivery/endpoint_timers.h"
+#include "delivery/parked_header.h"
 #include "dlq/reports/report_record.h"
 #include "tests/delivery/delivery_fixture.h"
 
@@ -414,6 +415,69 @@ TEST_F(EndpointErasingTest, WhatMayBeInFlightAtAPredecessorIsForgottenWhenThatIs
   Advance(minutes(5));
   Keep();
   EXPECT_EQ(Erased(), 3);
+  EXPECT_EQ(BacklogMessages(), 1u);
+}
+
+// What was sent by a predecessor and is held for its answer belongs to no batch that waits.
+TEST_F(EndpointErasingTest, WhatIsHeldForAPredecessorsAnswerIsForgottenWhenThatIsOver) {
+  settings_.mode = EndpointMode::kBatch;
+  settings_.batch.events_max = 4;
+  Publish();
+  Start();
+  DeliverOf("t1", 1, 1);
+  DeliverOf("t2", 2, 4);
+  SendAll();
+  ASSERT_EQ(sink_->size(), 1u);
+  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
+  ctx().set_may_act(false);
+  const std::vector<Operation> operations = function_->Operations();
+  ASSERT_EQ(operations.size(), 1u);
+  Settle();
+  function_->OnGivenBack(ctx());
+  BeginNextLife(KeyedProcessFunction::CloseReason::kMoved);
+  function_->OnInherited(ctx(), operations);
+  function_->OnResume(ctx());
+  RestoreBacklog();
+  next_offset_ = 0;
+  DeliverOf("t1", 1, 1);
+  DeliverOf("t2", 2, 4);
+  function_->OnPartitionEnd(ctx(), next_offset_);
+  for (int i = 0; i < 6; ++i) {
+    Advance(seconds(1));
+    Settle();
+  }
+  ASSERT_EQ(BacklogMessages(), 4u) << "parked, for the watermark";
+  settings_.pause.by_customer = true;
+  Erase("t2", absl::nullopt);
+  Publish(11);
+  Keep();
+  EXPECT_EQ(Erased(), 0) << "they may be in flight";
+  Advance(minutes(5));
+  Keep();
+  EXPECT_EQ(Erased(), 3);
+  EXPECT_EQ(BacklogMessages(), 1u);
+}
+
+// One that was parked in the generation before a rescale comes when the look is over.
+TEST_F(EndpointErasingTest, WhatIsMovedHereAfterTheLookIsForgottenToo) {
+  BeginPaused();
+  Erase("t2", absl::nullopt);
+  Publish(11);
+  Keep();
+  ASSERT_EQ(Erased(), 0);
+  subscriptions::DispatchRecord moved = MakeRecord(1);
+  moved.tenant = "t2";
+  moved.dispatch_time = erasures_.front().requested_at;
+  OwnedRecord owned;
+  owned.topic = "dispatch";
+  owned.offset = next_offset_++;
+  owned.key = subscriptions::EncodeDispatchKey({moved.identity.endpoint, moved.part});
+  owned.value = subscriptions::EncodeDispatchRecord(moved);
+  owned.headers = {{std::string(kParkedHeader), EncodeParkedHeader(ParkedHeader())}};
+  function_->OnElement(ctx(), owned.View());
+  Settle();
+  Keep();
+  EXPECT_EQ(Erased(), 1);
   EXPECT_EQ(BacklogMessages(), 1u);
 }
 
