@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <utility>
 
 #include "core/base/check.h"
 #include "core/base/log.h"
@@ -64,11 +63,13 @@ CURLMcode CurlPool::Add(CURL* easy) {
 void CurlPool::Remove(CURL* easy) {
   POSTRIDER_CHECK(curl_multi_remove_handle(multi_.get(), easy) == CURLM_OK);
   --transfers_;
+  gave_up_.erase(easy);
 }
 
 void CurlPool::Drive() {
   int running = 0;
-  if (std::exchange(gave_up_, false)) {
+  if (!gave_up_.empty()) {
+    gave_up_.clear();
     // Nothing else runs a transfer that has neither a socket nor a timer that is due.
     CURL_IGNORE_DEPRECATION(curl_multi_socket_all(multi_.get(), &running);)
   } else {
@@ -77,15 +78,16 @@ void CurlPool::Drive() {
   CollectDone();
 }
 
-int CurlPool::OnSocket(CURL*, curl_socket_t fd, int what, void* pool, void*) {
+int CurlPool::OnSocket(CURL* easy, curl_socket_t fd, int what, void* pool, void*) {
   auto* const self = static_cast<CurlPool*>(pool);
   if (what == CURL_POLL_REMOVE) {
     const auto socket = self->sockets_.find(fd);
     if (socket == self->sockets_.end()) return 0;
-    // One that was still being connected is closed already.
+    // One that was still being connected is closed already; or it is connected, and that was all
+    // that its transfer was for, which then ends in this turn.
     if (socket->second.watched & kFdWritable) {
       self->Forget(fd);
-      self->gave_up_ = true;
+      self->gave_up_.insert(easy);
       self->owner_.OnPoolDue(*self);
     } else {
       socket->second.used = false;

@@ -91,7 +91,8 @@ class CurlPool {
   Counter& idle_events_;
   absl::flat_hash_map<int, Socket> sockets_;
   absl::flat_hash_set<int> closed_connected_;
-  bool gave_up_ = false;  // an attempt to connect, since Drive()
+  // Transfers that gave an attempt to connect up since Drive(), and have not ended.
+  absl::flat_hash_set<CURL*> gave_up_;
   TimerId timer_ = 0;
   size_t transfers_ = 0;
   MultiHandle multi_;
