@@ -51,7 +51,7 @@ CurlPool::~CurlPool() {
   for (const auto& [fd, socket] : sockets_) {
     if (socket.watched != 0) loop_.Unwatch(fd);
   }
-  owner_.OnSocketsChanged(-static_cast<ptrdiff_t>(sockets_.size()));
+  owner_.OnIdleChanged(-static_cast<ptrdiff_t>(idle_));
 }
 
 CURLMcode CurlPool::Add(CURL* easy) {
@@ -90,7 +90,7 @@ int CurlPool::OnSocket(CURL* easy, curl_socket_t fd, int what, void* pool, void*
       self->gave_up_.insert(easy);
       self->owner_.OnPoolDue(*self);
     } else {
-      socket->second.used = false;
+      self->SetUsed(socket->second, false);
     }
     return 0;
   }
@@ -118,10 +118,8 @@ int CurlPool::OnTimer(CURLM*, long timeout_ms, void* pool) {
 }
 
 void CurlPool::Want(int fd, uint32_t events) {
-  const auto [place, is_new] = sockets_.try_emplace(fd);
-  if (is_new) owner_.OnSocketsChanged(1);
-  Socket& socket = place->second;
-  socket.used = true;
+  Socket& socket = sockets_[fd];
+  SetUsed(socket, true);
   if (socket.watched == events) return;
   if (socket.watched != 0) {
     loop_.SetEvents(fd, events);
@@ -147,8 +145,15 @@ void CurlPool::Forget(int fd) {
   const auto socket = sockets_.find(fd);
   if (socket == sockets_.end()) return;
   if (socket->second.watched != 0) loop_.Unwatch(fd);
+  SetUsed(socket->second, true);
   sockets_.erase(socket);
-  owner_.OnSocketsChanged(-1);
+}
+
+void CurlPool::SetUsed(Socket& socket, bool used) {
+  if (socket.used == used) return;
+  socket.used = used;
+  idle_ += used ? size_t{0} - 1 : 1;
+  owner_.OnIdleChanged(used ? -1 : 1);
 }
 
 void CurlPool::OnEvents(int fd, uint32_t events) {

@@ -27,8 +27,8 @@ class CurlPoolOwner {
   virtual void OnTransferDone(CURL* easy, CURLcode code) = 0;
   // The pool wants Drive() soon.
   virtual void OnPoolDue(CurlPool& pool) = 0;
-  // So many sockets more, or less, are watched.
-  virtual void OnSocketsChanged(ptrdiff_t change) = 0;
+  // So many connections more, or less, are kept without a transfer.
+  virtual void OnIdleChanged(ptrdiff_t change) = 0;
 };
 
 // One multi handle on the loop: its connections, and the names that it was told.
@@ -75,7 +75,7 @@ class CurlPool {
  private:
   struct Socket {
     uint32_t watched = 0;  // FdEvents; 0: not watched
-    bool used = false;     // by a transfer
+    bool used = true;      // by a transfer
   };
 
   static int OnSocket(CURL* easy, curl_socket_t fd, int what, void* pool, void* socket);
@@ -83,6 +83,7 @@ class CurlPool {
 
   void Want(int fd, uint32_t events);
   void Forget(int fd);
+  void SetUsed(Socket& socket, bool used);
   void OnEvents(int fd, uint32_t events);
   void CollectDone();
 
@@ -95,6 +96,7 @@ class CurlPool {
   absl::flat_hash_set<CURL*> gave_up_;
   TimerId timer_ = 0;
   size_t transfers_ = 0;
+  size_t idle_ = 0;  // sockets_ that are not used
   MultiHandle multi_;
 };
 

@@ -56,7 +56,7 @@ CurlSink::CurlSink(EventLoop& loop, const CurlSinkOptions& options, Resolver& re
       metrics_(metrics),
       inbox_(std::make_shared<Inbox>()),
       plain_(loop, {options.idle_connections_max, options.connection_age_max, options.idle_age_max},
-             curl_sockets_, *this, metrics_.idle_events) {
+             curl_idle_, *this, metrics_.idle_events) {
   {
     absl::MutexLock lock(&inbox_->mutex);
     inbox_->loop = &loop_;
@@ -435,8 +435,8 @@ void CurlSink::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
   plain_.CloseAll();
 }
 
-void CurlSink::OnSocketsChanged(ptrdiff_t change) {
-  curl_sockets_ += static_cast<size_t>(change);
+void CurlSink::OnIdleChanged(ptrdiff_t change) {
+  curl_idle_ += static_cast<size_t>(change);
   if (change > 0) plain_.Trim();
 }
 

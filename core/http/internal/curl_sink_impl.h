@@ -165,7 +165,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwn
   // CurlPoolOwner
   void OnTransferDone(CURL* easy, CURLcode code) override;
   void OnPoolDue(CurlPool& pool) override;
-  void OnSocketsChanged(ptrdiff_t change) override;
+  void OnIdleChanged(ptrdiff_t change) override;
 
   // ExchangeOwner
   void OnExchangeEnd(Exchange& exchange, Exchange::End end) override;
@@ -233,7 +233,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwn
   CurlSinkMetrics metrics_;
   const std::shared_ptr<Inbox> inbox_;
 
-  size_t curl_sockets_ = 0;
+  size_t curl_idle_ = 0;  // connections that libcurl keeps
   std::vector<Pool> pools_;
   std::vector<std::unique_ptr<CurlPool>> retired_;  // no new transfers; gone when theirs have ended
   std::vector<CurlPool*> due_;

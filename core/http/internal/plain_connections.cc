@@ -22,11 +22,11 @@ constexpr size_t kWriteMost = 256 * 1024;
 
 }  // namespace
 
-PlainConnections::PlainConnections(EventLoop& loop, const Limits& limits, const size_t& others_open,
+PlainConnections::PlainConnections(EventLoop& loop, const Limits& limits, const size_t& others_idle,
                                    ExchangeOwner& owner, Counter& idle_events)
     : loop_(loop),
       limits_(limits),
-      others_open_(others_open),
+      others_idle_(others_idle),
       owner_(owner),
       idle_events_(idle_events) {}
 
@@ -184,7 +184,7 @@ void PlainConnections::Shelve(PlainConnection& connection) {
 }
 
 void PlainConnections::Trim() {
-  while (!idle_.empty() && idle_.size() + others_open_ > limits_.idle_max) {
+  while (!idle_.empty() && idle_.size() + others_idle_ > limits_.idle_max) {
     CloseIdle(idle_.begin());
   }
 }

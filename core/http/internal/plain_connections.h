@@ -42,14 +42,14 @@ class ExchangeOwner {
 };
 
 // Connections without TLS that carry HTTP/1.1: what libcurl does for a request on a kept
-// connection, in two system calls and without its copies. Who makes them is no matter of this.
+// connection, in three system calls (a look whether it lives, the request, the answer) and without
+// its copies. Who makes them is no matter of this.
 //
 // A connection is watched for reading as long as it lives. What comes on one that idles ends it, so
 // that bytes nobody asked for are never taken for an answer.
 //
 // Threads: the loop's thread.
-// Bounds:  idle_max connections idle, those that others have open counted in; beyond it the one
-// that
+// Bounds:  idle_max connections idle, those that others keep counted in; beyond it the one that
 //          idles longest is closed.
 class PlainConnections {
  public:
@@ -65,8 +65,8 @@ class PlainConnections {
     std::vector<List::iterator> idle;
   };
 
-  // `others_open` is read again each time.
-  PlainConnections(EventLoop& loop, const Limits& limits, const size_t& others_open,
+  // `others_idle` is read again each time.
+  PlainConnections(EventLoop& loop, const Limits& limits, const size_t& others_idle,
                    ExchangeOwner& owner, Counter& idle_events);
   // No exchange is under way.
   ~PlainConnections();
@@ -85,7 +85,7 @@ class PlainConnections {
   // Ends the exchange without telling its owner.
   void Abandon(Exchange& exchange);
 
-  // Keeps to the bound when others have opened more.
+  // Keeps to the bound when others keep more.
   void Trim();
   // For a shelf that goes.
   void CloseIdle(Shelf& shelf);
@@ -114,7 +114,7 @@ class PlainConnections {
 
   EventLoop& loop_;
   const Limits limits_;
-  const size_t& others_open_;
+  const size_t& others_idle_;
   ExchangeOwner& owner_;
   Counter& idle_events_;
   List busy_;

@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/core/http_sink/sink_fixture.h"
 #include "tests/fakes/tls_stub.h"
 
@@ -97,6 +98,22 @@ TEST_F(SinkTlsTest, KeepsFewerConnectionsWithoutTlsAsOthersHaveIt) {
   EXPECT_EQ(SendTls(stub, nullptr, "cus_2").status, 200);
   EXPECT_TRUE(Run([&] { return plain.open_connections() <= 2; }));
   EXPECT_EQ(plain.open_connections(), 2);
+}
+
+// Those have their own bound: what is kept is not given up for them.
+TEST_F(SinkTlsTest, KeepsConnectionsWithoutTlsWhileOthersAreInFlight) {
+  options_.pools = 1;
+  options_.idle_connections_max = 2;
+  tests::RawSocketStub plain(*loop_);
+  tests::RawSocketStub silent(*loop_);  // it waits for the end of a head
+  for (int i = 0; i < 4; ++i) {
+    SendAsync(Request(absl::StrCat("https://127.0.0.1:", silent.port(), "/")));
+  }
+  ASSERT_TRUE(Run([&] { return silent.connections() == 4; }));
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Send(plain.url()).status, 200);
+  EXPECT_EQ(plain.connections(), 1);
+  EXPECT_EQ(plain.open_connections(), 1);
+  EXPECT_EQ(results_.size(), 3u) << "the others are in flight still";
 }
 
 // CONN-05, CONN-06: none of the faults of HTTP/2 can come, as it is spoken with nobody.
