@@ -24,6 +24,11 @@ constexpr int64_t kLookAtTimeEvery = 1'000;
 // In rounds a partition is trimmed when so much is to go.
 constexpr int64_t kTrimRecords = 10'000;
 
+// kUnavailable is what the embedded log says.
+absl::Status OfKafka(const absl::Status& status) {
+  return absl::IsUnavailable(status) ? absl::DeadlineExceededError(status.message()) : status;
+}
+
 TopicPartition At(const LogInspector::TopicState& topic, size_t partition) {
   return {topic.name, static_cast<int32_t>(partition)};
 }
@@ -88,7 +93,8 @@ LogExport::LogExport(const LogExportOptions& options, const KafkaOptions& kafka,
       marks_(to, clock, absl::StrCat(kafka.prefix, "log-export")) {}
 
 absl::StatusOr<LogExport::Round> LogExport::CopyRound(LogInspector& from) {
-  RETURN_IF_ERROR(Begin(from));
+  CompareAnewIfReopened(from);
+  RETURN_IF_ERROR(OfKafka(Begin(from)));
   Round round;
   const int64_t before = copied_;
   round_end_ = clock_.Now() + options_.round_max;
@@ -115,7 +121,8 @@ absl::StatusOr<LogExport::Round> LogExport::CopyRound(LogInspector& from) {
   return round;
 }
 
-absl::Status LogExport::Finish(LogInspector& from) {
+absl::Status LogExport::Finish(LogInspector& from, absl::FunctionRef<absl::Status()> close) {
+  CompareAnewIfReopened(from);
   RETURN_IF_ERROR(OpenTarget());
   const std::string outline = HexDigest(Sha256(from.Outline()));
   farthest_.clear();
@@ -126,10 +133,14 @@ absl::Status LogExport::Finish(LogInspector& from) {
   if (!begun_) {
     RETURN_IF_ERROR(marks_.Load());
     const State state = marks_.state();
-    if (state == State::kDone && marks_.outline() == outline) return absl::AlreadyExistsError("");
+    if (state == State::kDone && marks_.outline() == outline) {
+      RETURN_IF_ERROR(close());
+      return absl::AlreadyExistsError("");
+    }
     if (state == State::kPositions && marks_.outline() == outline) {
       RETURN_IF_ERROR(target_->CheckGroups(GroupsOf(from), Positions::kTheSame));
       RETURN_IF_ERROR(marks_.Take());
+      RETURN_IF_ERROR(close());
       RETURN_IF_ERROR(target_->SetPositions(GroupsOf(from)));
       return marks_.Set(State::kDone, outline);
     }
@@ -157,12 +168,20 @@ absl::Status LogExport::Finish(LogInspector& from) {
     if (topic.frozen) RETURN_IF_ERROR(to_.FreezeTopic(topic.name, kTimeout));
   }
   RETURN_IF_ERROR(marks_.CheckTaken());
+  RETURN_IF_ERROR(close());
   RETURN_IF_ERROR(marks_.Set(State::kPositions, outline));
   RETURN_IF_ERROR(target_->SetPositions(GroupsOf(from)));
   return marks_.Set(State::kDone, outline);
 }
 
 bool LogExport::RoundIsOver() const { return clock_.Now() >= round_end_; }
+
+void LogExport::CompareAnewIfReopened(const LogInspector& from) {
+  if (from.Opening() == opening_) return;
+  opening_ = from.Opening();
+  next_.clear();
+  begin_.clear();
+}
 
 void LogExport::LeaveKafka() {
   copier_.reset();
@@ -268,7 +287,7 @@ absl::Status LogExport::CheckFillers(const LogInspector& from) {
   int64_t fillers = 0;
   for (const TopicState& topic : from.Topics()) {
     if (topic.compacted && Renumbered(topic, farthest_)) continue;
-    const bool there = to_.Partitions(topic.name, kTimeout).ok();
+    ASSIGN_OR_RETURN(const bool there, target_->Has(topic.name));
     for (size_t i = 0; i < topic.partitions.size(); ++i) {
       Log::Range range;
       const auto known = next_.find(At(topic, i));
@@ -325,10 +344,10 @@ absl::Status LogExport::CheckTail(LogInspector& from, const TopicState& topic,
                                   const TopicPartition& tp, int64_t low, int64_t end) {
   if (low >= end) return absl::OkStatus();
   std::map<int64_t, Sha256Digest> there;
-  RETURN_IF_ERROR(reader_->ReadFrom(tp, low, end, [&](const LogRecord& record) {
+  RETURN_IF_ERROR(OfKafka(reader_->ReadFrom(tp, low, end, [&](const LogRecord& record) {
     there[record.offset] = DigestOf(record);
     return absl::OkStatus();
-  }));
+  })));
   int64_t wrong = -1;
   int64_t absent = -1;
   RETURN_IF_ERROR(from.Read(tp, low, [&](const LogRecord& record) {
@@ -432,8 +451,7 @@ absl::Status LogExport::EndCopy() {
   for (const auto& [tp, next] : put_) next_[tp] = next;
   put_.clear();
   for (const auto& [tp, begin] : trim_) begin_[tp] = begin;
-  const absl::Status trimmed = target_->Trim(std::exchange(trim_, {}));
-  return absl::IsUnavailable(trimmed) ? absl::DeadlineExceededError(trimmed.message()) : trimmed;
+  return OfKafka(target_->Trim(std::exchange(trim_, {})));
 }
 
 absl::Status LogExport::CheckEnds() {
@@ -448,7 +466,7 @@ absl::Status LogExport::CheckEnds() {
 
 absl::Status LogExport::Fault(const absl::Status& status) {
   if (absl::IsAborted(status)) return Spoil(copier_->fault_tp().topic, status.message());
-  return absl::IsUnavailable(status) ? absl::DeadlineExceededError(status.message()) : status;
+  return OfKafka(status);
 }
 
 // That the mark cannot be written is no matter: the next run finds the fault again.

@@ -76,7 +76,8 @@ class LogExport {
   // What was on its way there may come or not: the next round looks.
   void LeaveKafka();
   // kAlreadyExists: this very log was exported before; nothing was to be done.
-  absl::Status Finish(LogInspector& from);
+  // `close` is called when all records are there, before anybody could go on from the positions.
+  absl::Status Finish(LogInspector& from, absl::FunctionRef<absl::Status()> close);
 
   // Records that are not copied yet, of topics that rounds copy; and bytes of state.
   int64_t BehindOf(const LogInspector& from) const;
@@ -92,6 +93,9 @@ class LogExport {
   enum class Step { kRound, kLast };
 
   bool RoundIsOver() const;
+  // What was compared says nothing of a log that was opened anew: that may have lost its end and
+  // gone on otherwise.
+  void CompareAnewIfReopened(const LogInspector& from);
   absl::Status OpenTarget();
   absl::Status Begin(const LogInspector& from);
   absl::Status TakeTopics(const LogInspector& from);
@@ -119,6 +123,7 @@ class LogExport {
   absl::AnyInvocable<void()> tick_;
   LogExportMarks marks_;
   bool begun_ = false;
+  std::string opening_;  // of the log, when it was looked at last
   MonotonicTime round_end_;
   MonotonicTime checked_;  // that no other run has taken it over
   std::set<std::string> taken_;

@@ -190,17 +190,14 @@ absl::Status RunLogExportCommand(const LogExportCommand& command, const KafkaOpt
   if (waits) whole = CopyWhileItRuns(command.directory, exporting, progress);
   RETURN_IF_ERROR(whole.status());
   const MonotonicTime stopped = clock.Now();
-  const absl::Status finished = exporting.Finish(**whole);
+  // While the log is held, so that no service comes in between.
+  const absl::Status finished = exporting.Finish(**whole, [&] {
+    return LogInspector::MarkExported(
+        command.directory,
+        absl::StrCat(kafka.brokers, ", ", kafka.prefix, ", ", FormatRfc3339(clock.Wall())));
+  });
   const bool before = absl::IsAlreadyExists(finished);
   if (!before) RETURN_IF_ERROR(finished);
-  // While it is held, so that no service comes in between.
-  const absl::Status marked = LogInspector::MarkExported(
-      command.directory,
-      absl::StrCat(kafka.brokers, ", ", kafka.prefix, ", ", FormatRfc3339(clock.Wall())));
-  if (!marked.ok()) {
-    std::fprintf(stderr, "log export: a service could still start on the embedded log: %s\n",
-                 std::string(marked.message()).c_str());
-  }
   if (before) {
     std::printf("this log has been exported already: nothing is to be done\n");
     return absl::OkStatus();

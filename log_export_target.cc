@@ -15,6 +15,8 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kTimeout{120'000};
+// At once: a log takes a bounded number of calls that wait.
+constexpr size_t kTrimsMax = 64;
 constexpr absl::Duration kAgain = absl::Milliseconds(200);
 
 TopicPartition At(const LogInspector::TopicState& topic, size_t partition) {
@@ -27,6 +29,13 @@ absl::StatusOr<std::unique_ptr<LogExportTarget>> LogExportTarget::Open(Log& to,
                                                                        const Clock& clock) {
   ASSIGN_OR_RETURN(std::unique_ptr<EventLoop> loop, EventLoop::Create(clock));
   return std::unique_ptr<LogExportTarget>(new LogExportTarget(to, clock, std::move(loop)));
+}
+
+absl::StatusOr<bool> LogExportTarget::Has(const std::string& topic) {
+  const absl::StatusOr<int32_t> there = to_.Partitions(topic, kTimeout);
+  if (absl::IsNotFound(there.status())) return false;
+  RETURN_IF_ERROR(there.status());
+  return true;
 }
 
 absl::StatusOr<bool> LogExportTarget::HasRecords(const TopicState& topic) {
@@ -49,7 +58,8 @@ absl::Status LogExportTarget::CheckGroups(const Groups& groups, Positions allowe
   for (const auto& [group, entries] : groups) {
     std::vector<TopicPartition> partitions;
     for (const CommitEntry& entry : entries) {
-      if (to_.Partitions(entry.tp.topic, kTimeout).ok()) partitions.push_back(entry.tp);
+      ASSIGN_OR_RETURN(const bool there, Has(entry.tp.topic));
+      if (there) partitions.push_back(entry.tp);
     }
     ASSIGN_OR_RETURN(const Log::GroupState state, to_.DescribeGroup(group, partitions, kTimeout));
     bool ran = state.members > 0;
@@ -74,7 +84,8 @@ absl::Status LogExportTarget::Settle(const std::vector<TopicState>& topics, mill
   while (true) {
     std::map<TopicPartition, int64_t> ends;
     for (const TopicState& topic : topics) {
-      if (!to_.Partitions(topic.name, kTimeout).ok()) continue;
+      ASSIGN_OR_RETURN(const bool there, Has(topic.name));
+      if (!there) continue;
       for (size_t i = 0; i < topic.partitions.size(); ++i) {
         ASSIGN_OR_RETURN(const Log::Range range, Offsets(At(topic, i)));
         ends[At(topic, i)] = range.end;
@@ -102,9 +113,11 @@ absl::StatusOr<Log::Range> LogExportTarget::Offsets(const TopicPartition& tp) {
 }
 
 absl::Status LogExportTarget::Trim(const std::map<TopicPartition, int64_t>& begins) {
-  size_t left = begins.size();
+  size_t left = 0;
   absl::Status fault;
   for (const auto& [tp, offset] : begins) {
+    while (left >= kTrimsMax) loop_->RunOnce(seconds(1));
+    ++left;
     to_.Trim(*loop_, tp, offset, [&left, &fault](absl::Status status) {
       --left;
       if (!status.ok()) fault = std::move(status);

@@ -33,6 +33,7 @@ class LogExportTarget {
 
   // Waits for topics that were just made.
   absl::StatusOr<Log::Range> Offsets(const TopicPartition& tp);
+  absl::StatusOr<bool> Has(const std::string& topic);
   // Whether it ever had any. kFailedPrecondition: it has another number of partitions.
   absl::StatusOr<bool> HasRecords(const TopicState& topic);
   // kFailedPrecondition: one has members, or positions that are not allowed.

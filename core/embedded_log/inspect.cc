@@ -319,6 +319,8 @@ absl::StatusOr<LogInspector::VerifyReport> LogInspector::Verify() {
   return report;
 }
 
+std::string LogInspector::Opening() const { return impl_->database->opening(); }
+
 std::string LogInspector::Outline() const {
   ByteWriter all(1 << 10);
   for (const TopicState& topic : impl_->states) {

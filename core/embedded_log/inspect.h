@@ -96,6 +96,9 @@ class LogInspector {
   // elsewhere, until the file `exported` in it is removed. `where` is said to whoever tries.
   static absl::Status MarkExported(const std::string& directory, const std::string& where);
 
+  // Another one after each time that a service has opened the log.
+  std::string Opening() const;
+
   // Bytes made of its topics, where partitions begin and end and what groups have committed: two
   // logs with the same ones hold the same.
   std::string Outline() const;

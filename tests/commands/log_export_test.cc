@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -14,8 +15,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/clock.h"
+#include "core/base/event_loop.h"
 #include "core/base/metrics.h"
 #include "core/embedded_log/embedded_log.h"
 #include "core/embedded_log/inspect.h"
@@ -27,6 +30,7 @@
 #include "gtest/gtest.h"
 #include "log_export_command.h"
 #include "log_export_marks.h"
+#include "log_export_target.h"
 #include "tests/core/state/temporary_directory.h"
 #include "tests/fakes/forwarding_log.h"
 #include "tests/support/status_matchers.h"
@@ -276,7 +280,7 @@ TEST_F(LogExportTest, EndsARoundInTimeAndGoesOnThere) {
   exporting.LeaveKafka();
   log_.reset();
   ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
-  ASSERT_OK(exporting.Finish(*whole));
+  ASSERT_OK(exporting.Finish(*whole, [] { return absl::OkStatus(); }));
   EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
   EXPECT_EQ(InKafka({source_, 1}), Here({source_, 1}));
 }
@@ -293,7 +297,7 @@ TEST_F(LogExportTest, SaysWhenSomethingElseWritesToATopicMeanwhile) {
   log_.reset();
   {
     ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
-    const absl::Status refused = exporting.Finish(*whole);
+    const absl::Status refused = exporting.Finish(*whole, [] { return absl::OkStatus(); });
     EXPECT_THAT(refused.message(), HasSubstr("a record of offset 10 was stored at 11"));
     EXPECT_THAT(refused.message(), HasSubstr("delete the topic there and run the export again"));
   }
@@ -329,7 +333,7 @@ TEST_F(LogExportTest, WaitsForWhatAKilledRunHadOnItsWay) {
   options.settle = milliseconds(20);
   LogExport exporting(options, kafka_, late, clock_, [] {});
   ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
-  ASSERT_OK(exporting.Finish(*whole));
+  ASSERT_OK(exporting.Finish(*whole, [] { return absl::OkStatus(); }));
   EXPECT_EQ(exporting.copied(), 60);
   EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
 }
@@ -412,6 +416,116 @@ TEST_F(LogExportTest, CopiesWhileAServiceWritesAndTheRestWhenThatHasStopped) {
   EXPECT_EQ(group->partitions[0].committed, (CommittedPosition{130, "notes"}));
 }
 
+TEST_F(LogExportTest, ComparesAnewWhatHasLostItsEndAndGoneOnOtherwise) {
+  Append(*log_, clock_, {source_, 0}, 0, 50);
+  log_.reset();
+  std::filesystem::copy(LogDirectory(), directory_.path() + "/early",
+                        std::filesystem::copy_options::recursive);
+  Open();
+  Append(*log_, clock_, {source_, 0}, 50, 100);
+  LogExport exporting({}, kafka_, *to_, clock_, [] {});
+  {
+    ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+    ASSERT_OK_AND_ASSIGN(const LogExport::Round round, exporting.CopyRound(*beside));
+    EXPECT_EQ(round.records, 100);
+  }
+  log_.reset();
+  std::filesystem::remove_all(LogDirectory());
+  std::filesystem::rename(directory_.path() + "/early", LogDirectory());
+  Open();
+  Append(*log_, clock_, {source_, 0}, 50, 150, "other");
+  {
+    ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+    EXPECT_THAT(exporting.CopyRound(*beside).status().message(), HasSubstr("is not as it is here"));
+  }
+  log_.reset();
+  ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
+  EXPECT_FALSE(exporting.Finish(*whole, [] { return absl::OkStatus(); }).ok());
+}
+
+// Kafka that does not answer for a while.
+class SilentLog : public ForwardingLog {
+ public:
+  explicit SilentLog(Log& log) : ForwardingLog(log), log_(log) {}
+  absl::StatusOr<int32_t> Partitions(const std::string& topic, milliseconds timeout) override {
+    if (answers-- <= 0) return absl::UnavailableError("no broker answers");
+    return log_.Partitions(topic, timeout);
+  }
+  int answers = 0;
+
+ private:
+  Log& log_;
+};
+
+TEST_F(LogExportTest, ASilenceOfKafkaAtAnyStepOfABeginningIsNoEnd) {
+  Append(*log_, clock_, {source_, 0}, 0, 10);
+  SilentLog silent(*to_);
+  LogExportOptions options;
+  options.settle = milliseconds(20);
+  Trim({source_, 0}, 5);
+  LogExport exporting(options, kafka_, silent, clock_, [] {});
+  ASSERT_OK_AND_ASSIGN(const auto beside, LogInspector::OpenBeside(LogDirectory()));
+  int silences = 0;
+  for (int answers = 0; answers < 50; ++answers) {
+    silent.answers = answers;
+    const absl::StatusOr<LogExport::Round> round = exporting.CopyRound(*beside);
+    if (round.ok()) {
+      EXPECT_EQ(round->records, 5);
+      break;
+    }
+    ASSERT_EQ(round.status().code(), absl::StatusCode::kDeadlineExceeded) << round.status();
+    exporting.LeaveKafka();
+    ++silences;
+  }
+  EXPECT_GT(silences, 2);
+  EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
+}
+
+// Counts the trims that wait, and answers each later.
+class SlowTrims : public ForwardingLog {
+ public:
+  explicit SlowTrims(Log& log) : ForwardingLog(log) {}
+  void Trim(EventLoop& loop, const TopicPartition&, int64_t,
+            absl::AnyInvocable<void(absl::Status) &&> done) override {
+    most = std::max(most, ++waiting);
+    ++all;
+    ASSERT_TRUE(loop.Post([this, done = std::move(done)]() mutable {
+      --waiting;
+      std::move(done)(absl::OkStatus());
+    }));
+  }
+  int waiting = 0;
+  int most = 0;
+  int all = 0;
+};
+
+TEST_F(LogExportTest, LetsABoundedNumberOfTrimsWait) {
+  SlowTrims slow(*to_);
+  ASSERT_OK_AND_ASSIGN(const auto target, LogExportTarget::Open(slow, clock_));
+  std::map<TopicPartition, int64_t> begins;
+  for (int i = 0; i < 1'100; ++i) begins[{source_, i}] = 1;
+  ASSERT_OK(target->Trim(begins));
+  EXPECT_EQ(slow.all, 1'100);
+  EXPECT_EQ(slow.waiting, 0);
+  EXPECT_LE(slow.most, 100);
+}
+
+TEST_F(LogExportTest, GivesNoPositionsBeforeNoServiceCanStartHere) {
+  Append(*log_, clock_, {source_, 0}, 0, 10);
+  ASSERT_OK(log_->ResetGroup("g-" + source_, {{{source_, 0}, {5, ""}}}, kTimeout));
+  std::filesystem::create_directories(LogDirectory() + "/exported/in-the-way");
+  EXPECT_FALSE(Export().ok());
+  auto group = to_->DescribeGroup("g-" + source_, {{source_, 0}}, kTimeout);
+  ASSERT_OK(group);
+  EXPECT_FALSE(group->partitions[0].committed.has_value());
+  std::filesystem::remove_all(LogDirectory() + "/exported");
+  ASSERT_OK(Export());
+  group = to_->DescribeGroup("g-" + source_, {{source_, 0}}, kTimeout);
+  ASSERT_OK(group);
+  EXPECT_EQ(group->partitions[0].committed, (CommittedPosition{5, ""}));
+  EXPECT_EQ(InKafka({source_, 0}).size(), 10u);
+}
+
 TEST_F(LogExportTest, EndsWhenAnotherRunHasTakenItOver) {
   Append(*log_, clock_, {source_, 0}, 0, 10);
   LogExportOptions options;
@@ -430,9 +544,9 @@ TEST_F(LogExportTest, EndsWhenAnotherRunHasTakenItOver) {
   log_.reset();
   ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
   EXPECT_EQ(second.BehindOf(*whole), 2);
-  ASSERT_OK(second.Finish(*whole));
+  ASSERT_OK(second.Finish(*whole, [] { return absl::OkStatus(); }));
   EXPECT_EQ(second.copied(), 2);
-  const absl::Status lost = first.Finish(*whole);
+  const absl::Status lost = first.Finish(*whole, [] { return absl::OkStatus(); });
   EXPECT_EQ(lost.code(), absl::StatusCode::kAborted) << lost;
   EXPECT_EQ(InKafka({source_, 0}), Here({source_, 0}));
 }

@@ -12,8 +12,10 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -91,10 +93,14 @@ class RocksDatabase final : public Database {
       for (const WalDamage& damage : CheckWals(directory_->database())) teller_.Tell(damage.text);
     }
     absl::MutexLock lock(&mutex_);
-    if (beside) {
+    if (!owns()) {
       opened_current_ = ReadCurrent();
-      return opener_.OpenBeside(opened_);
+      std::error_code error;
+      const auto written =
+          std::filesystem::last_write_time(directory_->database() + "/CURRENT", error);
+      opening_ = absl::StrCat(opened_current_, written.time_since_epoch().count());
     }
+    if (beside) return opener_.OpenBeside(opened_);
     return owns() ? opener_.Open(opened_) : opener_.OpenToLook(opened_);
   }
 
@@ -124,6 +130,7 @@ class RocksDatabase final : public Database {
     if (opened_.db == nullptr) return {};
     return embedded_log_internal::CheckTables(*opened_.db, MakeOptions(settings_), tables);
   }
+  std::string opening() const override { return opening_; }
   uint64_t disk_bytes() const override {
     absl::ReaderMutexLock lock(&mutex_);
     uint64_t bytes = 0;
@@ -147,7 +154,9 @@ class RocksDatabase final : public Database {
   const DatabaseOptions options_;
   const std::unique_ptr<LogDirectory> directory_;
   AcknowledgedMark mark_;       // of who writes
-  std::string opened_current_;  // beside a service
+  std::string opened_current_;  // kLook, kBeside
+  // The same with its time, for copies that were put back may give the name again.
+  std::string opening_;
   const RocksSettings settings_;
   DamageTeller teller_{ModeOf(options_.access), options_.on_damage};
   Opener opener_{directory_->database(), settings_, mark_, teller_};

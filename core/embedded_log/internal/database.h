@@ -103,6 +103,8 @@ class Database {
 
   // Reads each table whole. `tables` is how many there are.
   virtual std::vector<TableDamage> CheckTables(size_t* tables) = 0;
+  // kLook, kBeside: another one after each time that the service has opened it.
+  virtual std::string opening() const = 0;
   virtual uint64_t disk_bytes() const = 0;
   virtual uint64_t memory_bytes() const = 0;
 };
