@@ -453,7 +453,9 @@ class Service {
     if (options_.Has("indexer")) RETURN_IF_ERROR(StartIndexer());
     if (options_.Has("api")) RETURN_IF_ERROR(StartApi());
     WaitForOwnAddresses();
-    if (NeedsSnapshot()) {
+    if (api_ != nullptr) api_->AllowTests();
+    // Else Run() ends what has begun to stop meanwhile.
+    if (NeedsSnapshot() && !stopping_) {
       RETURN_IF_ERROR(FollowControl());
       StartLoader();
     }
@@ -468,8 +470,9 @@ class Service {
     own_addresses_ = std::make_unique<OwnAddresses>(
         *loop_, std::move(servers), [this] { return Brokers(); }, OwnAddresses::SystemLookup(),
         kOwnNamesInterval,
-        [this](OwnAddresses::Places places) {
-          own_known_ = true;
+        [this](OwnAddresses::Places places, OwnAddresses::Known known) {
+          own_known_ = known == OwnAddresses::Known::kAll;
+          if (places == network_.own) return;
           AddressRulesOptions network = network_;
           network.own = std::move(places);
           POSTRIDER_LOG(kInfo, "our own servers are never receivers",
@@ -479,7 +482,7 @@ class Service {
         });
     const MonotonicTime until = clock_.Now() + kOwnNamesWait;
     while (!own_known_ && !stopping_ && clock_.Now() < until) loop_->RunOnce(milliseconds(50));
-    if (!own_known_) POSTRIDER_LOG(kWarn, "names of our own servers are not looked up yet");
+    if (!own_known_) POSTRIDER_LOG(kWarn, "names of our own servers are not known yet");
   }
 
   // Whoever may be reached no longer is left at once. kInvalidArgument: all stays as it was.

@@ -273,6 +273,11 @@ void ApiRole::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
   while (!impl_->loop->Post(std::move(set))) std::this_thread::yield();
 }
 
+void ApiRole::AllowTests() {
+  EventLoop::Callback allow = [impl = impl_.get()] { impl->on_loop->parts.tests_allowed = true; };
+  while (!impl_->loop->Post(std::move(allow))) std::this_thread::yield();
+}
+
 void ApiRole::Stop(std::function<void()> done) {
   EventLoop::Callback stop = [impl = impl_.get(), done = std::move(done)]() mutable {
     impl->on_loop->parts.stopping = true;

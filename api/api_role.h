@@ -70,6 +70,8 @@ class ApiRole {
   absl::Status health() const;
   // As the one of Start(), from now on. Any thread.
   void SetAddressRules(std::shared_ptr<const AddressRules> rules);
+  // Until then nobody tests an endpoint (503): the rules are not complete yet. Any thread.
+  void AllowTests();
   // Accepts no more and lets requests end, for at most ten seconds; `done` runs on the role's
   // thread. At most once.
   void Stop(std::function<void()> done);

@@ -1,5 +1,6 @@
 // What workers have reported of endpoints: their status and their attempts.
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +13,7 @@
 #include "api/internal/listing.h"
 #include "api/internal/resources.h"
 #include "api/internal/shown_duration.h"
+#include "core/base/clock.h"
 #include "core/json/time_text.h"
 #include "dlq/reports/report_store.h"
 #include "subscriptions/registry/endpoint.h"
@@ -36,13 +38,20 @@ void GetStatus(CallPtr call) {
   });
 }
 
+// Of an attempt without an answer the second is told: with a schedule of retries, one beginning and
+// the next tell how long it took.
+WallTime ShownStart(const AttemptReport& attempt) {
+  if (attempt.status != 0) return attempt.started_at;
+  return std::chrono::floor<std::chrono::seconds>(attempt.started_at);
+}
+
 JsonValue ToJson(const AttemptReport& attempt) {
   return JsonValue::MakeObject(
       {{"id", attempt.id.ToString()},
        {"message_id", attempt.message_id},
        {"messages", attempt.messages},
        {"attempt", attempt.attempt},
-       {"started_at", FormatRfc3339(attempt.started_at)},
+       {"started_at", FormatRfc3339(ShownStart(attempt))},
        {"duration_ms", ShownDurationMs(attempt.outcome, attempt.status, attempt.duration_ms)},
        {"outcome", attempt.outcome},
        {"status", attempt.status == 0 ? JsonValue() : JsonValue(attempt.status)},

@@ -32,13 +32,27 @@ JsonValue ToJson(const EndpointTester::Result& result) {
        {"response", TextOrNull(result.response)}});
 }
 
+// How long the answer is kept back. The customer has a clock too: without an answer of the endpoint
+// it comes at a whole second after the beginning, for the reason that ShownDurationMs() gives.
+Duration KeptBack(const EndpointTester::Result& result, Duration elapsed) {
+  constexpr std::chrono::seconds kSecond{1};
+  return result.status != 0 ? Duration::zero() : kSecond - elapsed % kSecond;
+}
+
 // No connection to the database is held meanwhile.
 void Send(const CallPtr& call, std::shared_ptr<const Endpoint> endpoint) {
   const subscriptions::CustomerId customer = endpoint->customer;
-  call->api.tester->Test(std::move(endpoint), [call, customer](const EndpointTester::Result& sent) {
-    call->api.test_limits.End(customer);
-    call->Answer(JsonResponse(200, ToJson(sent)));
-  });
+  const MonotonicTime begun = call->api.clock.Now();
+  call->api.tester->Test(std::move(endpoint),
+                         [call, customer, begun](const EndpointTester::Result& sent) {
+                           const auto answer = [call, customer, told = ToJson(sent)] {
+                             call->api.test_limits.End(customer);
+                             call->Answer(JsonResponse(200, told));
+                           };
+                           const Duration wait = KeptBack(sent, call->api.clock.Now() - begun);
+                           if (wait == Duration::zero() || call->api.stopping) return answer();
+                           call->api.loop.CallAfter(wait, answer);
+                         });
 }
 
 void Test(CallPtr call) {
@@ -50,7 +64,7 @@ void Test(CallPtr call) {
     auto endpoint = std::make_shared<const Endpoint>(std::move(found));
     call->tx().Commit([call, endpoint](absl::Status ended) {
       if (!ended.ok()) return call->Fail(ended);
-      if (call->api.tester == nullptr || call->api.stopping) {
+      if (call->api.tester == nullptr || !call->api.tests_allowed || call->api.stopping) {
         return call->Answer(
             ProblemRetry(503, "Endpoints cannot be tested here now.", std::chrono::seconds(1)));
       }

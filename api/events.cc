@@ -150,7 +150,7 @@ struct Publishing : std::enable_shared_from_this<Publishing> {
   AppendRecord RecordOf(const NewEvent& event) const;
   // Each event is stored, refused by the log, or cannot be stored now.
   void Appended();
-  // Of lines: takes those at the beginning whose fate is known off `events`, and tells it.
+  // Of lines: tells of those at the beginning whose fate is known. Once, for it counts them.
   void SettleLines();
   void Answer(Response response) {
     if (answered) return;
@@ -399,8 +399,9 @@ void Publishing::AppendAll() {
   }
   appends = std::make_shared<EventAppends>(
       events.size(), [this](size_t i) { return RecordOf(events[i]); },
-      [&publisher = call->api.publisher](AppendRecord record, LogProducer::AppendDone done) {
-        return publisher.Append(std::move(record), std::move(done));
+      [&publisher = call->api.publisher](AppendRecord record, ProducerOptions::Batches batches,
+                                         LogProducer::AppendDone done) {
+        return publisher.Append(std::move(record), batches, std::move(done));
       });
   appends->Start([self = shared_from_this()] { self->Appended(); });
 }
@@ -426,10 +427,11 @@ void Publishing::Appended() {
                                        {"offset", appends->entries()[i].offset}}));
   }
   if (!errors.array()->empty()) {
-    return Answer(ProblemWith(422,
-                              "The log cannot take the events that `errors` names; all others are "
-                              "stored.",
-                              JsonValue::MakeObject({{"errors", std::move(errors)}})));
+    return Answer(ProblemWith(
+        422,
+        "The log cannot take the events that `errors` names; all others are "
+        "stored.",
+        JsonValue::MakeObject({{"errors", std::move(errors)}, {"data", std::move(rows)}})));
   }
   Answer(JsonResponse(202, JsonValue::MakeObject({{"data", std::move(rows)}})));
 }

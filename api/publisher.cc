@@ -97,6 +97,7 @@ struct Publisher::Impl {
   Pool& pool;
   const PublishOptions options;
   std::unique_ptr<LogProducer> producer;
+  std::unique_ptr<LogProducer> lone_producer;  // of Batches::kOfOne
   // The loop's thread only.
   absl::flat_hash_map<std::string, MonotonicTime> types;
   absl::flat_hash_map<std::string, KnownTopic> topics;
@@ -208,6 +209,7 @@ void Publisher::Close() {
   impl_->asker.join();
   impl_->loop.CancelTimer(impl_->watch);
   impl_->producer.reset();
+  impl_->lone_producer.reset();
   absl::flat_hash_map<std::string, std::vector<TopicDone>> waiting;
   waiting.swap(impl_->waiting);
   for (auto& [topic, who] : waiting) {
@@ -270,14 +272,20 @@ void Publisher::FindPartitions(const std::string& topic, TopicDone done) {
   if (impl_->questions.size() < kTopicsAskedMax) impl_->questions.push_back(topic);
 }
 
-absl::Status Publisher::Append(AppendRecord record, LogProducer::AppendDone done) {
+absl::Status Publisher::Append(AppendRecord record, ProducerOptions::Batches batches,
+                               LogProducer::AppendDone done) {
   if (!*impl_->alive) return absl::UnavailableError("api: closed");
   if (!impl_->refusing.ok()) return impl_->refusing;
-  if (!impl_->producer) {
+  const bool shared = batches == ProducerOptions::Batches::kShared;
+  std::unique_ptr<LogProducer>& producer = shared ? impl_->producer : impl_->lone_producer;
+  if (producer == nullptr) {
+    ProducerOptions options = impl_->options.producer;
+    options.batches = batches;
+    if (!shared) options.linger = {};
     absl::StatusOr<std::unique_ptr<LogProducer>> opened =
-        impl_->log.OpenProducer(impl_->loop, impl_->options.producer);
+        impl_->log.OpenProducer(impl_->loop, options);
     if (!opened.ok()) return absl::UnavailableError(opened.status().message());
-    impl_->producer = *std::move(opened);
+    producer = *std::move(opened);
   }
   const uint64_t number = impl_->next_append++;
   auto kept = std::make_shared<LogProducer::AppendDone>(std::move(done));
@@ -292,7 +300,7 @@ absl::Status Publisher::Append(AppendRecord record, LogProducer::AppendDone done
     }
     if (*kept != nullptr) std::move (*kept)(std::move(offset));
   };
-  if (!impl_->producer->Append(std::move(record), std::move(answer))) {
+  if (!producer->Append(std::move(record), std::move(answer))) {
     return absl::ResourceExhaustedError("api: the producer's queue is full");
   }
   impl_->appends.emplace(number, Impl::Pending{std::move(kept), impl_->loop.clock().Now()});

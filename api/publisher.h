@@ -35,7 +35,7 @@ struct PublishOptions {
 // what waits and what comes is refused at once.
 //
 // Threads: the loop's. One thread of its own asks the log, for those calls block.
-// Bounds:  the producer's queue; kTopicsAskedMax questions about topics.
+// Bounds:  two producers' queues; kTopicsAskedMax questions about topics.
 class Publisher {
  public:
   static constexpr std::chrono::seconds kTypeBelievedFor{2};
@@ -66,7 +66,9 @@ class Publisher {
   // As LogProducer::Append, but kUnavailable (closed, or the log takes nothing now) and
   // kResourceExhausted at once are a Status. `done` gets kUnavailable for what the log may write
   // yet, when it takes nothing for the time being.
-  absl::Status Append(AppendRecord record, LogProducer::AppendDone done);
+  // A record of Batches::kOfOne goes over a producer of its own, which is opened for the first one.
+  absl::Status Append(AppendRecord record, ProducerOptions::Batches batches,
+                      LogProducer::AppendDone done);
 
  private:
   struct Impl;

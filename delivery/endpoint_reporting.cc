@@ -31,11 +31,27 @@ ReportingMetrics::ReportingMetrics(Metrics& metrics)
       failures(metrics.AddCounter("postrider_delivery_report_failures_total",
                                   "Reports that the log did not take")) {}
 
+namespace {
+
+// Without an answer its time is that of the whole second: the customer reads it, and it would tell
+// how long a connection took to fail (RULES 4).
+dlq::AttemptId NewAttemptId(bool answered, const Clock& clock) {
+  IdBytes bytes = NewIdBytes(clock);
+  if (answered) return dlq::AttemptId(bytes);
+  int64_t ms = 0;
+  for (size_t i = 0; i < 6; ++i) ms = ms << 8 | bytes[i];
+  ms -= ms % 1'000;
+  for (size_t i = 6; i-- > 0; ms >>= 8) bytes[i] = static_cast<uint8_t>(ms & 0xff);
+  return dlq::AttemptId(bytes);
+}
+
+}  // namespace
+
 dlq::AttemptReport MakeAttemptReport(subscriptions::EndpointId endpoint, AttemptFacts facts,
                                      size_t messages, int tries, const HttpResult& result,
                                      const Outcome& outcome, const Clock& clock) {
   dlq::AttemptReport report;
-  report.id = NewId<dlq::AttemptId>(clock);
+  report.id = NewAttemptId(result.status > 0, clock);
   report.customer = facts.customer;
   report.endpoint = endpoint;
   report.message_id = std::move(facts.webhook_id);

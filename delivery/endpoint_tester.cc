@@ -58,7 +58,10 @@ void EndpointTester::Test(std::shared_ptr<const subscriptions::Endpoint> endpoin
 void EndpointTester::Go(Pending pending) {
   TestResult result;
   const std::shared_ptr<const TokenSource> source = pending.prepared->auth.token;
-  if (aborting_ || !sink_->CanSend()) return End(std::move(pending.done), std::move(result));
+  const std::string host = pending.prepared->url.authority();
+  if (aborting_ || !sink_->CanSend() || sink_->RoomFor(host) == 0) {
+    return End(std::move(pending.done), std::move(result));
+  }
   if (source == nullptr) return Send(std::move(pending), "");
   const TokenCache::Token token = tokens_.Get(source);
   switch (token.state) {

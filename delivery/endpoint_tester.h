@@ -37,8 +37,9 @@ struct TestResult {
 // retry, nor is a test counted as a delivery or reported as an attempt.
 //
 // Threads: the loop's of the sink.
-// Bounds:  the sink's; a test ends within kTimeoutMax, the time for its name and that for its
-// token.
+// Bounds:  the sink's; a host has its part of that (HttpSink::RoomFor()), and a test beyond it ends
+// at once with kAborted. From its request on a test lasts kTimeoutMax at most; before that come its
+// wait for a slot of its host, the time for its name and that for its token.
 class EndpointTester {
  public:
   static constexpr std::chrono::seconds kTimeoutMax{15};

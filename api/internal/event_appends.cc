@@ -1,5 +1,6 @@
 #include "api/internal/event_appends.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace postrider::api {
@@ -7,33 +8,31 @@ namespace postrider::api {
 void EventAppends::Start(absl::AnyInvocable<void() &&> done) {
   done_ = std::move(done);
   ++under_way_;  // until all were tried
-  for (size_t i = 0; i < entries_.size(); ++i) Try(i);
+  for (size_t i = 0; i < entries_.size(); ++i) Try(i, Batches::kShared);
   --under_way_;
   Next();
 }
 
-void EventAppends::Try(size_t i) {
+void EventAppends::Try(size_t i, Batches batches) {
   ++under_way_;
-  ++entries_[i].tries;
-  const absl::Status taken =
-      append_(make_(i), [self = shared_from_this(), i](absl::StatusOr<int64_t> offset) {
-        self->Answered(i, offset);
+  const absl::Status taken = append_(
+      make_(i), batches, [self = shared_from_this(), i, batches](absl::StatusOr<int64_t> offset) {
+        self->Answered(i, batches, offset);
         self->Next();
       });
-  if (!taken.ok()) Answered(i, taken);
+  if (!taken.ok()) Answered(i, batches, taken);
 }
 
-void EventAppends::Answered(size_t i, const absl::StatusOr<int64_t>& offset) {
+void EventAppends::Answered(size_t i, Batches batches, const absl::StatusOr<int64_t>& offset) {
   --under_way_;
   Entry& entry = entries_[i];
   if (offset.ok()) {
     entry.fate = Fate::kStored;
     entry.offset = *offset;
-  } else if (absl::IsInvalidArgument(offset.status())) {
-    entry.fate = Fate::kRefused;
-  } else if (!absl::IsFailedPrecondition(offset.status())) {
+  } else if (!absl::IsFailedPrecondition(offset.status()) &&
+             !absl::IsInvalidArgument(offset.status())) {
     if (failure_.ok()) failure_ = offset.status();
-  } else if (entry.tries <= kAloneTries) {
+  } else if (batches == Batches::kShared) {
     alone_.push_back(i);
   } else {
     entry.fate = Fate::kRefused;
@@ -41,10 +40,12 @@ void EventAppends::Answered(size_t i, const absl::StatusOr<int64_t>& offset) {
 }
 
 void EventAppends::Next() {
-  while (under_way_ == 0 && !alone_.empty() && !stopped_ && failure_.ok()) {
-    const size_t i = alone_.front();
-    alone_.pop_front();
-    Try(i);
+  if (under_way_ == 0 && !alone_.empty() && !stopped_ && failure_.ok()) {
+    // In their order: answers do not come in the order of the calls between partitions.
+    std::sort(alone_.begin(), alone_.end());
+    ++under_way_;
+    for (const size_t i : std::exchange(alone_, {})) Try(i, Batches::kOfOne);
+    --under_way_;
   }
   if (under_way_ == 0 && done_ != nullptr) std::move(std::exchange(done_, nullptr))();
 }

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -17,15 +16,13 @@ namespace postrider::api {
 // Appends the records of one request and keeps what has become of each of them.
 //
 // Apache Kafka refuses a batch as a whole for one record that its topic does not take, and the
-// others in it have nothing to do with that. So what was refused with its batch
-// (kFailedPrecondition) is appended again, one record at a time, kAloneTries times: a batch may
-// still be shared with another request.
+// others in it, which may be of other requests, have nothing to do with that. So what was refused
+// with its batch (kFailedPrecondition, kInvalidArgument) is appended again, each record in a batch
+// of its own, and only what is refused there is one that the log can never take.
 //
 // Threads: the loop's.
 class EventAppends : public std::enable_shared_from_this<EventAppends> {
  public:
-  static constexpr int kAloneTries = 2;
-
   enum class Fate : uint8_t {
     kOpen,     // not known (yet): it may be stored
     kStored,   // acknowledged
@@ -34,12 +31,12 @@ class EventAppends : public std::enable_shared_from_this<EventAppends> {
   struct Entry {
     Fate fate = Fate::kOpen;
     int64_t offset = -1;  // of what is stored
-    int tries = 0;
   };
   // The record of that number, made anew for each try.
   using MakeRecord = std::function<AppendRecord(size_t)>;
   // As Publisher::Append().
-  using Append = std::function<absl::Status(AppendRecord, LogProducer::AppendDone)>;
+  using Append =
+      std::function<absl::Status(AppendRecord, ProducerOptions::Batches, LogProducer::AppendDone)>;
 
   EventAppends(size_t count, MakeRecord make, Append append)
       : entries_(count), make_(std::move(make)), append_(std::move(append)) {}
@@ -55,15 +52,16 @@ class EventAppends : public std::enable_shared_from_this<EventAppends> {
   const absl::Status& failure() const { return failure_; }
 
  private:
-  void Try(size_t i);
-  void Answered(size_t i, const absl::StatusOr<int64_t>& offset);
+  using Batches = ProducerOptions::Batches;
+  void Try(size_t i, Batches batches);
+  void Answered(size_t i, Batches batches, const absl::StatusOr<int64_t>& offset);
   void Next();
 
   std::vector<Entry> entries_;
   const MakeRecord make_;
   const Append append_;
   absl::AnyInvocable<void() &&> done_;
-  std::deque<size_t> alone_;  // to be appended by themselves
+  std::vector<size_t> alone_;  // to be appended by themselves, when all else is answered
   size_t under_way_ = 0;
   bool stopped_ = false;
   absl::Status failure_;

@@ -26,6 +26,7 @@ struct ApiParts {
   size_t polls_waiting_max = 256;
   mutable size_t polls_waiting = 0;
   EndpointTester* tester = nullptr;  // null: there is none
+  bool tests_allowed = false;
   mutable TestLimits test_limits = {};
   // Set at the beginning of a stop: nobody waits any more.
   bool stopping = false;

@@ -10,8 +10,8 @@
 
 namespace postrider::api {
 
-// How many tests of endpoints are let through: the service is nobody's scanner, and who tests what
-// hangs keeps nobody else from testing.
+// How many tests of endpoints are let through: the service is nobody's scanner, and one
+// customer who tests what hangs takes an eighth of the places.
 //
 // Threads: the loop's.
 // Bounds:  kAtOnceMax tests; what it knows of endpoints and customers lasts a minute at most.

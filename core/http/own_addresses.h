@@ -36,10 +36,17 @@ class OwnAddresses {
   // that names are looked up, on the same thread, and kept. Whoever destroys this waits for it.
   using MoreHosts = std::function<std::vector<HostAndPort>()>;
 
-  // `found` runs on the loop when all names were looked up once, and then whenever what they stand
-  // for has changed. `loop` outlives this.
+  // Whether each name was found once. As long as some were not, kEagerRounds at most, they are
+  // looked up again after a second, if that is sooner.
+  enum class Known : uint8_t { kSome, kAll };
+  static constexpr int kEagerRounds = 10;
+  using Found = absl::AnyInvocable<void(Places, Known)>;
+
+  // `found` runs on the loop whenever more is known: after each name of the first round, so that
+  // one that hangs keeps no other back, and then whenever what names stand for has changed. `loop`
+  // outlives this.
   OwnAddresses(EventLoop& loop, std::vector<HostAndPort> hosts, MoreHosts more, Lookup lookup,
-               std::chrono::milliseconds interval, absl::AnyInvocable<void(Places)> found);
+               std::chrono::milliseconds interval, Found found);
   ~OwnAddresses();
   OwnAddresses(const OwnAddresses&) = delete;
   OwnAddresses& operator=(const OwnAddresses&) = delete;

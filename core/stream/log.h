@@ -31,6 +31,11 @@ struct TopicSpec {
 };
 
 struct ProducerOptions {
+  // Whether records travel with others, which is cheaper by far, or each alone. What Apache Kafka
+  // says of a batch (kFailedPrecondition, and kInvalidArgument that it has found itself) is said of
+  // all records in it.
+  enum class Batches : uint8_t { kShared, kOfOne };
+  Batches batches = Batches::kShared;
   std::chrono::milliseconds linger{5};
   int64_t queue_records_max = 100'000;
   int64_t queue_bytes_max = 64 << 20;

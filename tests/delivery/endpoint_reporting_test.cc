@@ -7,6 +7,7 @@
 #include "core/base/random.h"
 #include "gmock/gmock.h"
 #include "tests/fakes/fake_task_context.h"
+#include "tests/fakes/manual_clock.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider::delivery {
@@ -91,6 +92,24 @@ TEST_F(EndpointReportingTest, WhatTheLogDoesNotTakeIsCountedAndFailsNothing) {
   reporting.TellAttempt(ctx_, dlq::AttemptReport());
   ctx_.Answer(0, absl::UnavailableError("gone"));
   EXPECT_EQ(metrics_.failures.value(), 1);
+}
+
+TEST_F(EndpointReportingTest, AnAttemptsIdTellsNotWhenAConnectionFailed) {
+  ManualClock clock;
+  clock.SetWall(WallTime(milliseconds(1'900'000'123'456)));
+  const auto time_of = [&clock](int status) {
+    HttpResult result;
+    result.status = status;
+    const auto report = MakeAttemptReport(subscriptions::EndpointId(), AttemptFacts(), 1, 1, result,
+                                          Outcome(), clock);
+    int64_t ms = 0;
+    for (size_t i = 0; i < 6; ++i) {
+      ms = ms << 8 | static_cast<unsigned char>(report.id.view()[i]);
+    }
+    return ms;
+  };
+  EXPECT_EQ(time_of(500), 1'900'000'123'456);
+  EXPECT_EQ(time_of(0), 1'900'000'123'000);
 }
 
 }  // namespace

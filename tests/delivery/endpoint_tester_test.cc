@@ -104,6 +104,14 @@ TEST_F(EndpointTesterTest, BoundsHowLongItWaits) {
   EXPECT_EQ(results_[1].outcome, OutcomeKind::kTimeout);
 }
 
+TEST_F(EndpointTesterTest, AHostThatHangsTakesItsPartOfThePlacesOnly) {
+  sink_->SetHostRoom("receiver.example:443", 0);
+  Test();
+  EXPECT_EQ(sink_->size(), 0u);
+  ASSERT_THAT(results_, SizeIs(1));
+  EXPECT_EQ(results_[0].outcome, OutcomeKind::kAborted);
+}
+
 TEST_F(EndpointTesterTest, TellsNothingOfAnAddressThatIsRefused) {
   Test();
   HttpResult refused;

@@ -272,6 +272,17 @@ class BadRequestTest(SystemTest):
         answer = self.world.ask("POST", "/v1/events", rows[5:15], key=self.world.publisher)
         self.assertEqual((answer.status, answer.pointers()), (422, ["/5"]), answer)
         self.assertEqual(broker.end(topic, 0), 38)
+        # What is stored is told, each with the id that it has.
+        stored = answer.json["data"]
+        self.assertEqual(sorted(row["offset"] for row in stored), list(range(29, 38)))
+        # A full array with one such event is through long before the time to answer is over.
+        rows = self.events(1000, "t", "order.small")
+        rows[500]["data"] = secrets.token_hex(4000)
+        begin = now()
+        answer = self.world.ask("POST", "/v1/events", rows, key=self.world.publisher)
+        self.assertEqual((answer.status, answer.pointers()), (422, ["/500"]), answer)
+        self.assertLess(now() - begin, 8)
+        self.assertEqual(broker.end(topic, 0), 38 + 999)
 
     def test_refuses_a_missing_and_a_wrong_key(self):
         right = self.customer.key

@@ -135,7 +135,7 @@ absl::Status KafkaProducer::MakeInstance() {
   // and not yet served too.
   const int64_t kbytes = std::clamp<int64_t>(options_.queue_bytes_max / 512, 1'024, 2'147'483'647);
   const int64_t records = std::clamp<int64_t>(options_.queue_records_max * 2, 1'000, 10'000'000);
-  const Settings own = {
+  Settings own = {
       {"enable.idempotence", "true"},
       {"acks", "all"},
       {"message.timeout.ms", "0"},
@@ -145,6 +145,9 @@ absl::Status KafkaProducer::MakeInstance() {
       // A fan-out's records lie side by side and repeat each other's payload.
       {"?compression.type", "lz4"},
   };
+  if (options_.batches == ProducerOptions::Batches::kOfOne) {
+    own.emplace_back("batch.num.messages", "1");
+  }
   ASSIGN_OR_RETURN(ConfPtr conf, MakeConf(config_, own));
   rd_kafka_conf_set_opaque(conf.get(), this);
   rd_kafka_conf_set_dr_msg_cb(conf.get(), DeliveredCallback);

@@ -127,13 +127,17 @@ TEST_F(EndpointReportsTest, RoundsHowLongItTookToReachNobody) {
         "customer_id, day, id, message_id, messages, attempt, started_at, duration_ms, outcome, "
         "status, response, tenants) VALUES (",
         Ids(), ", postrider.letter_day('", attempt.ToUuid(), "'), '", attempt.ToUuid(),
-        "', 'msg_1', 1, 1, now(), ", took, ", '", outcome, "', ", status, ", '', '{}')")));
+        "', 'msg_1', 1, 1, '2030-01-01T00:00:02.345Z', ", took, ", '", outcome, "', ", status,
+        ", '', '{}')")));
     const JsonReply list = Call("GET", path_ + "/attempts", customer_.key);
     bool found = false;
     for (const JsonValue& row : *list["data"].array()) {
       if (*row.Find("id")->string() != attempt.ToString()) continue;
       found = true;
       EXPECT_EQ(row.Find("duration_ms")->integer(), shown) << outcome << " " << took;
+      // One beginning and the next would tell, too.
+      EXPECT_EQ(*row.Find("started_at")->string(),
+                status == 0 ? "2030-01-01T00:00:02.000Z" : "2030-01-01T00:00:02.345Z");
     }
     EXPECT_TRUE(found) << outcome;
   }

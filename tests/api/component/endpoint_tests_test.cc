@@ -64,6 +64,7 @@ class EndpointTestsTest : public ApiFixture {
     };
     ASSERT_OK_AND_ASSIGN(role_, suite()->StartRole(suite()->database->options().api_url));
     suite()->make_tester = nullptr;
+    role_->AllowTests();
     customer_ = MakeCustomer();
   }
   std::string Path() { return absl::StrCat("/v1/endpoints/", MakeEndpoint(customer_).Text("id")); }
@@ -104,11 +105,26 @@ TEST_F(EndpointTestsTest, RoundsHowLongItTookToReachNobody) {
   for (const auto& [took, shown] :
        std::vector<std::pair<int, int>>{{0, 1'000}, {999, 1'000}, {1'000, 2'000}}) {
     SetResult(0, "connect", milliseconds(took));
-    const JsonReply reply = Test(Path(), customer_.key);
+    const std::string path = Path();
+    const auto begun = std::chrono::steady_clock::now();
+    const JsonReply reply = Test(path, customer_.key);
     EXPECT_EQ(reply["duration_ms"].integer(), shown) << took;
+    EXPECT_GE(std::chrono::steady_clock::now() - begun, std::chrono::seconds(1))
+        << "the customer has a clock too";
     EXPECT_TRUE(reply["status"].is_null());
     EXPECT_TRUE(reply["response"].is_null());
   }
+}
+
+TEST_F(EndpointTestsTest, TestsNothingBeforeItMay) {
+  suite()->make_tester =
+      [script = script_](EventLoop&) -> absl::StatusOr<std::unique_ptr<EndpointTester>> {
+    return std::unique_ptr<EndpointTester>(std::make_unique<ScriptedTester>(script));
+  };
+  ASSERT_OK_AND_ASSIGN(role_, suite()->StartRole(suite()->database->options().api_url));
+  suite()->make_tester = nullptr;
+  EXPECT_EQ(Test(Path(), customer_.key).status, 503);
+  EXPECT_TRUE(Tested().empty());
 }
 
 TEST_F(EndpointTestsTest, OneEndpointIsNotTestedAgainAtOnce) {

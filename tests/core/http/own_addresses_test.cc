@@ -50,7 +50,10 @@ class OwnAddressesTest : public ::testing::Test {
     own_ = std::make_unique<OwnAddresses>(
         *loop_, std::move(hosts), more_,
         [names = names_](const std::string& host) { return names->Answer(host); }, milliseconds(1),
-        [this](Places places) { found_.push_back(std::move(places)); });
+        [this](Places places, OwnAddresses::Known known) {
+          known_ = known;
+          if (found_.empty() || found_.back() != places) found_.push_back(std::move(places));
+        });
   }
   void AwaitFound(size_t count) {
     while (found_.size() < count) loop_->RunOnce(milliseconds(5));
@@ -69,17 +72,46 @@ class OwnAddressesTest : public ::testing::Test {
   std::unique_ptr<EventLoop> loop_ = *EventLoop::Create(clock_);
   const std::shared_ptr<Names> names_ = std::make_shared<Names>();
   OwnAddresses::MoreHosts more_;
-  std::vector<Places> found_;
+  std::vector<Places> found_;  // each that differs from the one before
+  OwnAddresses::Known known_ = OwnAddresses::Known::kSome;
   std::unique_ptr<OwnAddresses> own_;
 };
 
 TEST_F(OwnAddressesTest, KnowsAddressesAndWhatNamesStandFor) {
   SetAnswer("db", {At("10.0.0.1"), At("fd00::1")});
   Start({{"10.0.0.9", 80}, {"db", 5432}, {"db", 6432}, {"nobody", 1}, {"10.0.0.9", 0}});
-  AwaitFound(1);
-  EXPECT_THAT(found_[0], UnorderedElementsAre(Pair(At("10.0.0.9"), 80), Pair(At("10.0.0.1"), 5432),
+  AwaitFound(2);
+  EXPECT_THAT(found_[0], ElementsAre(Pair(At("10.0.0.9"), 80))) << "no name is waited for";
+  EXPECT_THAT(found_[1], UnorderedElementsAre(Pair(At("10.0.0.9"), 80), Pair(At("10.0.0.1"), 5432),
                                               Pair(At("fd00::1"), 5432), Pair(At("10.0.0.1"), 6432),
                                               Pair(At("fd00::1"), 6432)));
+  AwaitAsked("nobody", 2);
+  loop_->RunOnce(milliseconds(0));
+  EXPECT_EQ(known_, OwnAddresses::Known::kSome) << "a look that finds nothing is no knowledge";
+  SetAnswer("nobody", {At("10.0.0.7")});
+  AwaitFound(3);
+  EXPECT_EQ(known_, OwnAddresses::Known::kAll);
+}
+
+TEST_F(OwnAddressesTest, TellsWhatItKnowsWhileALookupHangs) {
+  auto go_on = std::make_shared<absl::Notification>();
+  own_ = std::make_unique<OwnAddresses>(
+      *loop_, std::vector<HostAndPort>{{"db", 5432}, {"hangs", 1}}, nullptr,
+      [go_on](const std::string& host) {
+        if (host == "db") return std::vector<IpAddress>{At("10.0.0.1")};
+        go_on->WaitForNotification();
+        return std::vector<IpAddress>();
+      },
+      milliseconds(1),
+      [this](Places places, OwnAddresses::Known known) {
+        known_ = known;
+        found_.push_back(std::move(places));
+      });
+  AwaitFound(1);
+  EXPECT_THAT(found_[0], ElementsAre(Pair(At("10.0.0.1"), 5432)));
+  EXPECT_EQ(known_, OwnAddresses::Known::kSome);
+  own_.reset();
+  go_on->Notify();
 }
 
 TEST_F(OwnAddressesTest, TellsOfAnAddressThatComesAndKeepsWhatItKnows) {
@@ -147,7 +179,7 @@ TEST_F(OwnAddressesTest, DoesNotWaitForALookupThatHangs) {
         go_on->WaitForNotification();
         return std::vector<IpAddress>();
       },
-      milliseconds(1), [&told](Places) { told = true; });
+      milliseconds(1), [&told](Places, OwnAddresses::Known) { told = true; });
   begun->WaitForNotification();
   own_.reset();
   go_on->Notify();
