@@ -105,6 +105,7 @@ EndpointState& EndpointFunction::StateOf(absl::string_view key) {
 // What decides how messages are gathered. An endpoint that the snapshot lacks gathers by default;
 // its messages meet Admit() before anything is sent.
 void EndpointFunction::ReadSettings(EndpointState& state) {
+  state.rests_until = MonotonicTime{};
   const subscriptions::Snapshot* snapshot = program_.snapshot();
   if (snapshot == nullptr) return;
   const std::shared_ptr<const subscriptions::Endpoint> endpoint = snapshot->FindEndpoint(state.id);

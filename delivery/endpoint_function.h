@@ -333,6 +333,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   bool Spill(EndpointState& state, uint64_t order, const IdBytes& digest, absl::string_view encoded,
              ParkReason reason);
   absl::optional<MonotonicTime> OldestPending(const EndpointState& state) const;
+  static bool Rests(EndpointState& state, MonotonicTime now);
   void ParkOld();
   bool HasListed(const EndpointState& state) const;
   void DrainBacklog(EndpointState& state);

@@ -145,6 +145,10 @@ struct EndpointState {
   Batch arriving;
   BatchAttempts arriving_attempts;
   MonotonicTime last_used;  // had a message or a result
+  // Nothing of it changes by itself: it is looked at again then, or once it is used or has other
+  // settings.
+  MonotonicTime rests_until{};
+  MonotonicTime rests_since_use{};
   std::unique_ptr<PreparedEndpoint> prepared;
   // With order: then `ready` ascends by offset and `drained` is empty, and the backlog has been
   // read up to `drain_from`, but for the entries that were passed. Null: none is asked for.
