@@ -7,16 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "core/base/check.h"
+#include "core/base/hex.h"
 
 namespace postrider::api {
 namespace {
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 enum class Plus { kLiteral, kSpace };
 
@@ -28,8 +22,8 @@ bool PercentDecode(absl::string_view text, Plus plus, std::string* out) {
       out->push_back(text[i]);
     } else {
       if (i + 2 >= text.size()) return false;
-      const int high = HexValue(text[i + 1]);
-      const int low = HexValue(text[i + 2]);
+      const int high = HexDigit(text[i + 1]);
+      const int low = HexDigit(text[i + 2]);
       if (high < 0 || low < 0 || (high == 0 && low == 0)) return false;
       out->push_back(static_cast<char>(high * 16 + low));
       i += 2;

@@ -2,18 +2,13 @@
 
 #include <algorithm>
 
+#include "core/base/hex.h"
+
 namespace postrider::internal {
 namespace {
 
 // Leading zeros included: larger than any body, and no shift ever drops a bit.
 constexpr int kDigitsMax = 15;
-
-int HexDigit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 }  // namespace
 

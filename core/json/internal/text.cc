@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "core/base/hex.h"
+
 namespace postrider::json_internal {
 namespace {
 
@@ -14,13 +16,6 @@ constexpr std::array<bool, 256> kStopsString = [] {
   stops['\\'] = true;
   return stops;
 }();
-
-int HexValue(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 // Whether one of eight bytes is below 0x20, a quote or a backslash.
 bool AnyStop(uint64_t word) {
@@ -35,7 +30,7 @@ bool IsDigit(char c) { return c >= '0' && c <= '9'; }
 
 uint32_t FourHex(const char* at) {
   uint32_t value = 0;
-  for (int i = 0; i < 4; ++i) value = value << 4 | static_cast<uint32_t>(HexValue(at[i]));
+  for (int i = 0; i < 4; ++i) value = value << 4 | static_cast<uint32_t>(HexDigit(at[i]));
   return value;
 }
 
@@ -88,7 +83,7 @@ const char* ScanString(const char* at, const char* end, const char** fault) {
       case 'u': {
         ++at;
         int digits = 0;
-        while (digits < 4 && at != end && HexValue(*at) >= 0) ++at, ++digits;
+        while (digits < 4 && at != end && HexDigit(*at) >= 0) ++at, ++digits;
         if (digits == 4) continue;
         break;
       }
