@@ -420,10 +420,7 @@ class Service {
     ASSIGN_OR_RETURN(KeyRing keys, LoadKeys(options_));
     keys_ = std::make_unique<KeyRing>(std::move(keys));
     key_file_ = std::make_unique<KeyFileWatch>(options_.key_file, *keys_);
-    for (const HostAndPort& server : ServersOf(options_)) {
-      const absl::optional<IpAddress> address = IpAddress::Parse(server.host);
-      if (address) network_.own.emplace_back(*address, server.port);
-    }
+    network_.own = AddressesAmong(ServersOf(options_));
     ASSIGN_OR_RETURN(rules_, AddressRules::Create(network_));
     ASSIGN_OR_RETURN(proxy_, options_.egress_proxy.Load());
     RETURN_IF_ERROR(RaiseFileLimit());

@@ -158,9 +158,10 @@ void AddressRulesOptions::Register(Options& options) {
   options.AddList("network.allow", &allow,
                   "Networks (CIDR) that deliveries may reach although they are not public, on any "
                   "port; for tests and private installations. Read again at SIGHUP.");
-  options.AddList("network.deny", &deny,
-                  "Networks (CIDR) that deliveries may never reach; stronger than network.allow. Read "
-                  "again at SIGHUP.");
+  options.AddList(
+      "network.deny", &deny,
+      "Networks (CIDR) that deliveries may never reach; stronger than network.allow. Read "
+      "again at SIGHUP.");
 }
 
 absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
@@ -240,10 +241,9 @@ std::vector<HostAndPort> HostsIn(absl::string_view hosts, uint16_t port_default)
   return found;
 }
 
-std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
-                                                        uint16_t port_default) {
+std::vector<std::pair<IpAddress, uint16_t>> AddressesAmong(const std::vector<HostAndPort>& places) {
   std::vector<std::pair<IpAddress, uint16_t>> addresses;
-  for (const HostAndPort& place : HostsIn(hosts, port_default)) {
+  for (const HostAndPort& place : places) {
     const absl::optional<IpAddress> address = IpAddress::Parse(place.host);
     if (address && place.port > 0) addresses.emplace_back(*address, place.port);
   }

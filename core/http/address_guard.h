@@ -77,8 +77,7 @@ struct HostAndPort {
 // IPv6, perhaps `protocol://` before each; `port_default` where there is no port. What is no such
 // thing is left out.
 std::vector<HostAndPort> HostsIn(absl::string_view hosts, uint16_t port_default);
-// The addresses among them, but for port 0.
-std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
-                                                        uint16_t port_default);
+// Those that are addresses, but for port 0; names are left out.
+std::vector<std::pair<IpAddress, uint16_t>> AddressesAmong(const std::vector<HostAndPort>& places);
 
 }  // namespace postrider

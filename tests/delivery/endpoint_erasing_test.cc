@@ -64,6 +64,17 @@ class EndpointErasingTest : public DeliveryFixture {
     Settle();
     ASSERT_EQ(BacklogMessages(), 4u);
   }
+  // To a worker that is told of the one request that is in flight.
+  void MoveWithARequestInFlight() {
+    function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
+    ctx().set_may_act(false);
+    const std::vector<Operation> operations = function_->Operations();
+    ASSERT_EQ(operations.size(), 1u);
+    Settle();
+    function_->OnGivenBack(ctx());
+    BeginNextLife(KeyedProcessFunction::CloseReason::kMoved);
+    function_->OnInherited(ctx(), operations);
+  }
   void Erase(absl::optional<std::string> tenant, absl::optional<std::string> event) {
     subscriptions::Erasure wish;
     wish.id = subscriptions::ErasureId(Bytes(static_cast<uint8_t>(erasures_.size() + 1)));
@@ -396,14 +407,7 @@ TEST_F(EndpointErasingTest, WhatMayBeInFlightAtAPredecessorIsForgottenWhenThatIs
   FailABatch();
   Advance(minutes(70));
   ASSERT_EQ(sink_->size(), 2u);
-  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
-  ctx().set_may_act(false);
-  const std::vector<Operation> operations = function_->Operations();
-  ASSERT_EQ(operations.size(), 1u);
-  Settle();
-  function_->OnGivenBack(ctx());
-  BeginNextLife(KeyedProcessFunction::CloseReason::kMoved);
-  function_->OnInherited(ctx(), operations);
+  MoveWithARequestInFlight();
   settings_.pause.by_customer = true;
   Erase("t2", absl::nullopt);
   Publish(11);
@@ -428,14 +432,7 @@ TEST_F(EndpointErasingTest, WhatIsHeldForAPredecessorsAnswerIsForgottenWhenThatI
   DeliverOf("t2", 2, 4);
   SendAll();
   ASSERT_EQ(sink_->size(), 1u);
-  function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
-  ctx().set_may_act(false);
-  const std::vector<Operation> operations = function_->Operations();
-  ASSERT_EQ(operations.size(), 1u);
-  Settle();
-  function_->OnGivenBack(ctx());
-  BeginNextLife(KeyedProcessFunction::CloseReason::kMoved);
-  function_->OnInherited(ctx(), operations);
+  MoveWithARequestInFlight();
   function_->OnResume(ctx());
   RestoreBacklog();
   next_offset_ = 0;

@@ -1,8 +1,12 @@
 #include "core/http/address_guard.h"
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "absl/strings/string_view.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -11,6 +15,11 @@ namespace postrider {
 namespace {
 
 using Verdict = AddressRules::Verdict;
+
+std::vector<std::pair<IpAddress, uint16_t>> AddressesIn(absl::string_view hosts,
+                                                        uint16_t port_default) {
+  return AddressesAmong(HostsIn(hosts, port_default));
+}
 
 Verdict Check(const AddressRules& rules, const std::string& address, uint16_t port = 443) {
   const absl::optional<IpAddress> parsed = IpAddress::Parse(address);
