@@ -125,13 +125,21 @@ void Transaction::Commit(Committed done) {
                       });
 }
 
+void Transaction::RollBack(absl::AnyInvocable<void() &&> done) {
+  Connection* connection = &*connection_;
+  connection->QueryIn(
+      epoch_, Statement{"ROLLBACK", {}},
+      [held = std::move(connection_), done = std::move(done)](absl::StatusOr<QueryResult>) mutable {
+        held.Release();
+        std::move(done)();
+      });
+}
+
 void Transaction::RollBack() {
   if (!connection_) return;
   Connection* connection = &*connection_;
   if (connection->ready() && connection->epoch() == epoch_) {
-    connection->QueryIn(
-        epoch_, Statement{"ROLLBACK", {}},
-        [held = std::move(connection_)](absl::StatusOr<QueryResult>) mutable { held.Release(); });
+    RollBack([] {});
   } else {
     connection_.Release();
   }

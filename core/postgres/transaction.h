@@ -54,6 +54,9 @@ class Transaction {
   // Ends it; only destruction may follow. kAborted: it had failed and was rolled back.
   // kUnavailable: the connection broke, and whether it took effect is unknown.
   void Commit(Committed done);
+  // Ends it without effect; only destruction may follow. `done` when it is over, for one whose next
+  // step must find its locks gone; the connection may also have broken, which comes to the same.
+  void RollBack(absl::AnyInvocable<void() &&> done);
 
  private:
   explicit Transaction(PooledConnection connection)

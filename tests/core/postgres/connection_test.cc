@@ -499,6 +499,27 @@ TEST_F(PostgresTest, CommitsAndRollsBack) {
   EXPECT_EQ(count(), "2");
 }
 
+TEST_F(PostgresTest, TellsWhenWhatWasRolledBackHoldsNoLockAnyMore) {
+  PoolOptions options;
+  options.connection = Options();
+  options.connections_max = 1;
+  Pool pool(*loop_, options, 1);
+  ASSERT_OK_AND_ASSIGN(auto session, BlockingSession::Open(url()));
+  const auto lock = [&] {
+    auto result = session->Query("SELECT pg_try_advisory_lock(7)");
+    return result.ok() ? std::string(result->text(0, 0)) : result.status().ToString();
+  };
+  ASSERT_OK_AND_ASSIGN(Transaction tx, BeginOn(pool));
+  ASSERT_OK(Ask(tx, "SELECT pg_advisory_xact_lock(7)"));
+  EXPECT_EQ(lock(), "f");
+  bool over = false;
+  tx.RollBack([&over] { over = true; });
+  EXPECT_FALSE(over) << "not from inside the call";
+  ASSERT_TRUE(RunUntil(*loop_, [&over] { return over; }));
+  EXPECT_EQ(lock(), "t");
+  EXPECT_EQ(pool.in_use(), 0u);
+}
+
 TEST_F(PostgresTest, TransactionSettingsEndWithIt) {
   PoolOptions options;
   options.connection = Options();
