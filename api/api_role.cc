@@ -8,6 +8,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "api/api_key.h"
+#include "api/idempotency_key.h"
 #include "api/internal/parts.h"
 #include "api/internal/resources.h"
 #include "api/openapi.h"
@@ -160,6 +161,9 @@ void ApiRole::Impl::Admit(const Route& route, Request request, Respond respond) 
               Problem(403, "A key of this scope may not do this; see /openapi.json."));
         }
         request.principal = *std::move(principal);
+        if (absl::optional<Response> refusal = ReadIdempotencyKey(route, &request)) {
+          return std::move(respond)(*std::move(refusal));
+        }
         route.handler(std::move(request), std::move(respond));
       });
 }

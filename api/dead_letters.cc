@@ -265,6 +265,8 @@ void AddDeadLetterRoutes(const ApiParts& parts, Router* router) {
                .operation_id = "pollDeadLetters",
                .summary = "Lease the oldest open letters, up to 4 MB of data, waiting up to wait_s",
                .body_bytes_max = kBodyBytesMax,
+               // What was leased comes again by itself, and letters are kept nowhere else.
+               .takes_idempotency_key = false,
                .request_schema = "PollInput",
                .response_schema = "LeasedLetters"});
   router->Add({.method = HttpMethod::kPost,

@@ -62,8 +62,7 @@ void Test(CallPtr call) {
       return call->Answer(Problem(409, "An operator has paused this endpoint."));
     }
     auto endpoint = std::make_shared<const Endpoint>(std::move(found));
-    call->tx().Commit([call, endpoint](absl::Status ended) {
-      if (!ended.ok()) return call->Fail(ended);
+    call->CommitThen([call, endpoint] {
       if (call->api.tester == nullptr || !call->api.tests_allowed || call->api.stopping) {
         return call->Answer(
             ProblemRetry(503, "Endpoints cannot be tested here now.", std::chrono::seconds(1)));

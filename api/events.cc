@@ -468,6 +468,7 @@ void AddEventRoutes(const ApiParts& parts, Router* router) {
        .summary = "Publish one event, an array or lines of them; answers when all are stored",
        .body_bytes_max = kBodyBytesMax,
        .takes_lines = true,
+       .takes_idempotency_key = false,  // events have ids of their own
        .request_schema = "EventsInput",
        .response_schema = "EventsPublished",
        .success_status = 202});

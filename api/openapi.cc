@@ -5,6 +5,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "api/idempotency_key.h"
 #include "api/internal/endpoint_schema.h"
 #include "api/internal/operational_schema.h"
 #include "api/internal/schemas.h"
@@ -40,7 +41,39 @@ JsonValue ParametersOf(const Route& route) {
                                {"description", parameter.description},
                                {"schema", JsonValue::MakeObject({{"type", "string"}})}}));
   }
+  if (TakesIdempotencyKey(route)) {
+    parameters.Append(JsonValue::MakeObject({{"$ref", "#/components/parameters/IdempotencyKey"}}));
+  }
   return parameters;
+}
+
+JsonValue SharedParameters() {
+  return JsonValue::MakeObject(
+      {{"IdempotencyKey",
+        JsonValue::MakeObject(
+            {{"name", "Idempotency-Key"},
+             {"in", "header"},
+             {"description",
+              "Any text that is new for each request, such as a UUID. The same request with the "
+              "same key is done once: for 24 hours it gets the first answer again, with "
+              "Idempotency-Replayed; 409 while the first is under way, 422 when the key was used "
+              "for another path, query, If-Match or body. Answers other than 2xx are not kept."},
+             {"schema", JsonValue::MakeObject({{"type", "string"},
+                                               {"minLength", 1},
+                                               {"maxLength", 255},
+                                               {"pattern", "^[ -~]+$"}})}})}});
+}
+
+JsonValue SharedHeaders() {
+  return JsonValue::MakeObject(
+      {{"IdempotencyReplayed",
+        JsonValue::MakeObject(
+            {{"description",
+              "There when this is the kept answer to an earlier request with the same "
+              "Idempotency-Key."},
+             {"schema",
+              JsonValue::MakeObject(
+                  {{"type", "string"}, {"enum", JsonValue::MakeArray().Append("true")}})}})}});
 }
 
 absl::string_view ScopeText(RequiredScope scope) {
@@ -58,9 +91,13 @@ absl::string_view ScopeText(RequiredScope scope) {
 }
 
 JsonValue Operation(const Route& route, const JsonValue& schemas) {
+  std::string description(ScopeText(route.scope));
+  if (route.method != HttpMethod::kGet && !TakesIdempotencyKey(route)) {
+    description += " Takes no Idempotency-Key.";
+  }
   JsonValue operation = JsonValue::MakeObject({{"operationId", route.operation_id},
                                                {"summary", route.summary},
-                                               {"description", ScopeText(route.scope)}});
+                                               {"description", std::move(description)}});
   if (route.scope == RequiredScope::kNone) operation.Set("security", JsonValue::MakeArray());
   JsonValue parameters = ParametersOf(route);
   if (!parameters.array()->empty()) operation.Set("parameters", std::move(parameters));
@@ -79,6 +116,13 @@ JsonValue Operation(const Route& route, const JsonValue& schemas) {
     operation.Set("requestBody", JsonValue::MakeObject({{"content", std::move(content)}}));
   }
   JsonValue success = JsonValue::MakeObject({{"description", "Done."}});
+  if (TakesIdempotencyKey(route)) {
+    success.Set(
+        "headers",
+        JsonValue::MakeObject(
+            {{"Idempotency-Replayed",
+              JsonValue::MakeObject({{"$ref", "#/components/headers/IdempotencyReplayed"}})}}));
+  }
   if (!route.response_schema.empty()) {
     success.Set("content", Content("application/json", Reference(schemas, route.response_schema)));
   }
@@ -121,6 +165,8 @@ std::string OpenApiDocument(absl::Span<const Route> routes) {
               {"paths", std::move(paths)},
               {"webhooks", OperationalWebhooks()},
               {"components", JsonValue::MakeObject({{"schemas", *std::move(schemas)},
+                                                    {"parameters", SharedParameters()},
+                                                    {"headers", SharedHeaders()},
                                                     {"securitySchemes", security}})}})
       .Serialize();
 }

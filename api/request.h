@@ -10,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
+#include "core/crypto/digest.h"
 #include "core/json/json.h"
 #include "subscriptions/registry/api_key.h"
 #include "subscriptions/registry/ids.h"
@@ -52,6 +53,18 @@ struct LineStream {
 };
 inline constexpr int kLinesGoOn = 100;
 
+// An Idempotency-Key that a request is to be answered by: see idempotency_key.h.
+struct IdempotencyKey {
+  // Whose it is: a customer's id (as a uuid), or the id of an operator's API key.
+  std::string owner;
+  std::string route;  // operation_id
+  Sha256Digest key;
+  // Of all that makes it the same request.
+  Sha256Digest request;
+  // Whom the answer tells of, as far as the request says it.
+  absl::optional<subscriptions::CustomerId> customer;
+};
+
 // One request, read whole. Names of headers are lower case; the path's parameters and the query are
 // percent-decoded.
 struct Request {
@@ -64,6 +77,7 @@ struct Request {
   std::shared_ptr<LineStream> lines;  // set: `body` is whole lines of a longer one
   std::string remote_address;         // the peer's, without its port
   Principal principal;
+  absl::optional<IdempotencyKey> idempotency;
 
   // The first header or query parameter of that name; null when there is none.
   const std::string* Header(absl::string_view name) const;

@@ -40,6 +40,9 @@ struct Route {
   size_t body_bytes_max = 0;  // 0: it takes no body
   // Besides, a body of application/x-ndjson up to kLinesBytesMax: see LineStream.
   bool takes_lines = false;
+  // Of one that changes something: whether a repeat with the same Idempotency-Key gets the first
+  // answer again; else such a key is refused.
+  bool takes_idempotency_key = true;
   // Names of schemas in api/openapi.h; empty for no body, or for one that is not JSON.
   std::string request_schema{};
   std::string response_schema{};

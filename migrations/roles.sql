@@ -23,6 +23,7 @@ GRANT SELECT, INSERT, UPDATE ON postrider.customers, postrider.grants, postrider
 GRANT SELECT, INSERT ON postrider.erasures TO :api;
 GRANT SELECT, UPDATE ON postrider.dead_letters TO :api;
 GRANT SELECT ON postrider.endpoint_status, postrider.attempts TO :api;
+GRANT SELECT, INSERT, UPDATE ON postrider.idempotency_keys TO :api;
 
 CREATE POLICY api_operator ON postrider.customers TO :api
     USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
@@ -60,6 +61,14 @@ CREATE POLICY api_customer ON postrider.subscriptions TO :api
 CREATE POLICY api_operator ON postrider.erasures TO :api
     USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
 
+-- A customer's own, not those of operators that tell of it.
+CREATE POLICY api_operator ON postrider.idempotency_keys TO :api
+    USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
+CREATE POLICY api_customer ON postrider.idempotency_keys TO :api
+    USING (owner = postrider.current_customer()::text)
+    WITH CHECK (owner = postrider.current_customer()::text
+                AND customer_id = postrider.current_customer());
+
 CREATE POLICY api_operator ON postrider.api_keys TO :api
     USING (postrider.is_operator()) WITH CHECK (postrider.is_operator());
 CREATE POLICY api_key ON postrider.api_keys FOR SELECT TO :api
@@ -88,6 +97,10 @@ GRANT DELETE ON postrider.dead_letters, postrider.attempts, postrider.endpoint_s
 GRANT SELECT, UPDATE ON postrider.erasures TO :indexer;
 GRANT EXECUTE ON FUNCTION postrider.erase_some(integer) TO :indexer;
 CREATE POLICY indexer ON postrider.erasures TO :indexer USING (true) WITH CHECK (true);
+GRANT DELETE ON postrider.idempotency_keys TO :indexer;
+GRANT SELECT (owner, route, key_sha256, customer_id, created_at)
+    ON postrider.idempotency_keys TO :indexer;
+CREATE POLICY indexer ON postrider.idempotency_keys TO :indexer USING (true) WITH CHECK (false);
 -- And deletes what was deleted long ago, of which alone it sees anything.
 GRANT DELETE ON postrider.customers, postrider.grants, postrider.event_types, postrider.endpoints,
     postrider.subscriptions, postrider.api_keys, postrider.erasures TO :indexer;

@@ -20,34 +20,29 @@ namespace postrider::api {
 // One request on its way through the database: holds the request, the transaction and the answer
 // that is owed. Callbacks keep it by shared_ptr; its transaction is rolled back when it goes.
 //
+// A request with an Idempotency-Key is looked up at the transaction's beginning, answered there
+// when it was done before, and else kept with its own commit (kept_answer.h). Handlers need not
+// know.
+//
 // Threads: the loop's.
 class Call : public std::enable_shared_from_this<Call> {
  public:
+  using Step = absl::AnyInvocable<void() &&>;
+
   Call(const ApiParts& parts, Request the_request, Respond respond)
       : api(parts), request(std::move(the_request)), respond_(std::move(respond)) {}
 
-  // Begins the transaction, then `body` runs; if there is no beginning, answers.
-  void InTransaction(TransactionOptions options, absl::AnyInvocable<void() &&> body) {
-    Transaction::Begin(api.pool, std::move(options),
-                       [call = shared_from_this(),
-                        body = std::move(body)](absl::StatusOr<Transaction> begun) mutable {
-                         if (!begun.ok()) return call->Fail(Away(begun.status()));
-                         call->tx_.emplace(*std::move(begun));
-                         std::move(body)();
-                       });
-  }
+  // Begins the transaction, then `body` runs; if there is no beginning, or the request was done
+  // before, answers.
+  void InTransaction(TransactionOptions options, Step body);
   Transaction& tx() { return *tx_; }
 
   // Commits, then answers.
-  void Commit(Response response) {
-    tx_->Commit([call = shared_from_this(),
-                 response = std::move(response)](absl::Status committed) mutable {
-      if (!committed.ok()) return call->Fail(committed);
-      call->Answer(std::move(response));
-    });
-  }
-  // Each answers and is the last call.
-  void Answer(Response response) { std::move(respond_)(std::move(response)); }
+  void Commit(Response response);
+  // Commits, then `next` does what the database has no part in, and answers. At most once.
+  void CommitThen(Step next);
+  // Each answers and is the last call. Of a transaction that is not committed nothing stays.
+  void Answer(Response response);
   void Fail(const absl::Status& status) { Answer(ProblemFromStatus(status)); }
   void Fail(const subscriptions::FieldFaults& faults) { Answer(ProblemFromFaults(faults)); }
 
@@ -72,13 +67,23 @@ class Call : public std::enable_shared_from_this<Call> {
   Request request;
 
  private:
-  // No connection, for whatever reason, is a 503.
-  static absl::Status Away(const absl::Status& status) {
-    return absl::UnavailableError(status.message());
-  }
+  // What the request holds of its Idempotency-Key, if it has one.
+  enum class Hold {
+    kNothing,
+    kLock,   // the transaction's, until its end
+    kClaim,  // a row that is committed and has no answer yet
+  };
+
+  void LookUp(Step body);
+  void Keep(Response response);
+  void CommitNow(Step next);
+  // Writes the answer into the claim's row, or gives the key back; then answers in any case.
+  void EndClaim(Response response);
 
   Respond respond_;
   absl::optional<Transaction> tx_;
+  TransactionOptions as_;
+  Hold hold_ = Hold::kNothing;
 };
 
 using CallPtr = std::shared_ptr<Call>;

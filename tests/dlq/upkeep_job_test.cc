@@ -72,6 +72,18 @@ class UpkeepJobTest : public LetterDatabaseTest {
     return Ask(absl::StrCat("SELECT count(*) FROM postrider.dead_letters WHERE customer_id = '",
                             Customer(), "' AND ", where));
   }
+  // An operator's that tells of the customer, and the customer's own.
+  void PutAnswers(const std::string& key, const std::string& age) {
+    ASSERT_OK(operator_->Script(absl::StrCat(
+        "INSERT INTO postrider.idempotency_keys (owner, route, key_sha256, customer_id, "
+        "answer_sealed, created_at) SELECT owner, '",
+        Customer(), "', sha256('", key, "'), '", Customer(), "', '\\x01', now() - interval '", age,
+        "' FROM (VALUES ('", Customer(), "'), ('operators_ke')) AS v(owner)")));
+  }
+  std::string Answers(const std::string& where) {
+    return Ask(absl::StrCat("SELECT count(*) FROM postrider.idempotency_keys WHERE customer_id = '",
+                            Customer(), "' AND ", where));
+  }
   std::string Attempts(const std::string& where) {
     return Ask(absl::StrCat("SELECT count(*) FROM postrider.attempts WHERE customer_id = '",
                             Customer(), "' AND ", where));
@@ -128,16 +140,27 @@ TEST_F(UpkeepJobTest, DeletesAllThatIsLeftOfADeletedCustomer) {
       Customer(), "', '", endpoint_.ToUuid(), "', 0, now(), 'healthy')")));
   const std::string status = absl::StrCat(
       "SELECT count(*) FROM postrider.endpoint_status WHERE customer_id = '", Customer(), "'");
+  for (int i = 0; i < 9; ++i) PutAnswers(absl::StrCat("k", i), "1 second");
   const std::string first = Wish("customer_id", absl::StrCat("'", Customer(), "'"), 20);
   Begin();
   ASSERT_TRUE(Erased(first));
   EXPECT_EQ(Letters("true"), "0");
   EXPECT_EQ(Attempts("true"), "0");
   EXPECT_EQ(Ask(status), "1") << "its endpoint is there still";
+  EXPECT_EQ(Answers("true"), "18");
   const std::string second =
       Wish("customer_id, of_deleted", absl::StrCat("'", Customer(), "', true"), 20);
   ASSERT_TRUE(Erased(second));
   EXPECT_EQ(Ask(status), "0");
+  EXPECT_EQ(Answers("true"), "0");
+}
+
+TEST_F(UpkeepJobTest, PurgesStoredAnswersThatAreADayOld) {
+  for (int i = 0; i < 9; ++i) PutAnswers(absl::StrCat("old", i), "24 hours");
+  PutAnswers("young", "23 hours 59 minutes");
+  Begin();
+  EXPECT_TRUE(RunUntil(*loop_, [&] { return Answers("true") == "2"; })) << Answers("true");
+  EXPECT_EQ(Answers("created_at > now() - interval '24 hours'"), "2");
 }
 
 // Until every worker knows of it something may come yet.

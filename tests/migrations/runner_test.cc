@@ -210,7 +210,8 @@ TEST_F(MigrateTest, OnlyASealedColumnHoldsSecrets) {
             "api_keys.secret_sha256 bytea, dead_letters.receipt_sha256 bytea, "
             "endpoints.auth_kind text, endpoints.auth_name text, endpoints.auth_scope text, "
             "endpoints.auth_sealed bytea, endpoints.auth_token_url text, "
-            "endpoints.secrets_sealed bytea, endpoints.tls_key_sealed bytea");
+            "endpoints.secrets_sealed bytea, endpoints.tls_key_sealed bytea, "
+            "idempotency_keys.answer_sealed bytea");
 }
 
 TEST_F(MigrateTest, CompletesTheUrlsOfTheRoles) {

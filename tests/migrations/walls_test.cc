@@ -103,9 +103,9 @@ class WallsTest : public ::testing::Test {
   std::unique_ptr<BlockingSession> reader_;
 };
 
-constexpr const char* kTables[] = {"customers",       "grants",   "endpoints",
-                                   "subscriptions",   "api_keys", "dead_letters",
-                                   "endpoint_status", "attempts", "erasures"};
+constexpr const char* kTables[] = {
+    "customers",    "grants",          "endpoints", "subscriptions", "api_keys",
+    "dead_letters", "endpoint_status", "attempts",  "erasures",      "idempotency_keys"};
 
 TEST_F(WallsTest, WithoutASettingOrWithAnEmptyOneTheApiIsNobody) {
   for (const char* setting :
@@ -182,6 +182,40 @@ TEST_F(WallsTest, TheOperatorSeesAllButLetters) {
   EXPECT_EQ(Count(*api_, "endpoints"), "2");
   EXPECT_EQ(Count(*api_, "api_keys"), "2");
   EXPECT_EQ(Count(*api_, "dead_letters"), "0");
+}
+
+TEST_F(WallsTest, AStoredAnswerIsItsOwners) {
+  const auto insert = [this](const std::string& owner, const std::string& customer) {
+    return Touched(absl::StrCat(
+        "INSERT INTO postrider.idempotency_keys (owner, route, key_sha256, customer_id, "
+        "answer_sealed) VALUES ('",
+        owner, "', 'r', sha256('k'), ", customer, ", '\\x01')"));
+  };
+  const std::string a = absl::StrCat("'", kCustomerA, "'");
+  const std::string b = absl::StrCat("'", kCustomerB, "'");
+  ASSERT_OK(As("postrider.operator", "on"));
+  EXPECT_EQ(insert("operators_ke", a), "1") << "one that tells of the customer";
+  ASSERT_OK(As("postrider.customer_id", kCustomerA));
+  EXPECT_EQ(Count(*api_, "idempotency_keys"), "0") << "is the operator's";
+  EXPECT_EQ(insert(kCustomerA, a), "1");
+  EXPECT_EQ(insert(kCustomerB, b), "42501");
+  EXPECT_EQ(insert("operators_k2", a), "42501");
+  EXPECT_EQ(Touched(absl::StrCat("UPDATE postrider.idempotency_keys SET customer_id = ", b)),
+            "42501");
+  ASSERT_OK(As("postrider.customer_id", kCustomerB));
+  EXPECT_EQ(Count(*api_, "idempotency_keys"), "0");
+  EXPECT_EQ(Touched("UPDATE postrider.idempotency_keys SET created_at = now()"), "0");
+  ASSERT_OK(As("postrider.key_id", "key00000000a"));
+  EXPECT_EQ(Count(*api_, "idempotency_keys"), "0");
+  EXPECT_EQ(Count(*reader_, "idempotency_keys"), "42501");
+  // The indexer deletes them and reads no answer.
+  EXPECT_EQ(Count(*indexer_, "idempotency_keys"), "2");
+  for (const char* sql : {"SELECT answer_sealed FROM postrider.idempotency_keys",
+                          "UPDATE postrider.idempotency_keys SET created_at = now()"}) {
+    EXPECT_THAT(indexer_->Script(sql), StatusIs(absl::StatusCode::kPermissionDenied));
+  }
+  ASSERT_OK(indexer_->Script("DELETE FROM postrider.idempotency_keys WHERE route = 'r'"));
+  EXPECT_EQ(Count(*indexer_, "idempotency_keys"), "0");
 }
 
 TEST_F(WallsTest, NobodyDeletesRowsOrReachesAPartition) {

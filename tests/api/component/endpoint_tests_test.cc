@@ -58,19 +58,26 @@ class EndpointTestsTest : public ApiFixture {
  protected:
   void SetUp() override {
     ApiFixture::SetUp();
+    StartRole();
+    role_->AllowTests();
+    customer_ = MakeCustomer();
+  }
+  std::string Path() { return absl::StrCat("/v1/endpoints/", MakeEndpoint(customer_).Text("id")); }
+  JsonReply Test(const std::string& path, const std::string& key, const std::string& body = "",
+                 tests::HttpClient::Headers headers = {}) {
+    tests::HttpClient client(role_->port());
+    return CallOn(client, "POST", path + "/test", key, body, std::move(headers));
+  }
+  JsonReply TestOnce(const std::string& path, const std::string& idempotency) {
+    return Test(path, customer_.key, "", {{"idempotency-key", idempotency}});
+  }
+  void StartRole() {
     suite()->make_tester =
         [script = script_](EventLoop&) -> absl::StatusOr<std::unique_ptr<EndpointTester>> {
       return std::unique_ptr<EndpointTester>(std::make_unique<ScriptedTester>(script));
     };
     ASSERT_OK_AND_ASSIGN(role_, suite()->StartRole(suite()->database->options().api_url));
     suite()->make_tester = nullptr;
-    role_->AllowTests();
-    customer_ = MakeCustomer();
-  }
-  std::string Path() { return absl::StrCat("/v1/endpoints/", MakeEndpoint(customer_).Text("id")); }
-  JsonReply Test(const std::string& path, const std::string& key, const std::string& body = "") {
-    tests::HttpClient client(role_->port());
-    return CallOn(client, "POST", path + "/test", key, body);
   }
   void SetResult(int status, const std::string& outcome, milliseconds took,
                  const std::string& response = "") {
@@ -117,12 +124,7 @@ TEST_F(EndpointTestsTest, RoundsHowLongItTookToReachNobody) {
 }
 
 TEST_F(EndpointTestsTest, TestsNothingBeforeItMay) {
-  suite()->make_tester =
-      [script = script_](EventLoop&) -> absl::StatusOr<std::unique_ptr<EndpointTester>> {
-    return std::unique_ptr<EndpointTester>(std::make_unique<ScriptedTester>(script));
-  };
-  ASSERT_OK_AND_ASSIGN(role_, suite()->StartRole(suite()->database->options().api_url));
-  suite()->make_tester = nullptr;
+  StartRole();
   EXPECT_EQ(Test(Path(), customer_.key).status, 503);
   EXPECT_TRUE(Tested().empty());
 }
@@ -137,6 +139,58 @@ TEST_F(EndpointTestsTest, OneEndpointIsNotTestedAgainAtOnce) {
   EXPECT_EQ(again.status, 429);
   EXPECT_NE(again.Header("retry-after"), "");
   EXPECT_EQ(Test(Path(), customer_.key).status, 200) << "another one is";
+}
+
+TEST_F(EndpointTestsTest, ARepeatWithAnIdempotencyKeySendsNothingAgain) {
+  SetResult(200, "delivered", milliseconds(17));
+  const std::string path = Path();
+  const JsonReply first = TestOnce(path, "k");
+  EXPECT_EQ(first.status, 200) << first.text;
+  EXPECT_EQ(TestOnce(path, "k").text, first.text) << "and it is no test too many";
+  EXPECT_EQ(TestOnce(path, "other").status, 429);
+  EXPECT_EQ(TestOnce(path, "other").status, 429) << "which is not kept, nor under way";
+  EXPECT_EQ(Tested().size(), 1u);
+}
+
+TEST_F(EndpointTestsTest, AProcessThatEndsLeavesAnIdempotencyKeyUnderWayForTwoMinutes) {
+  {
+    absl::MutexLock lock(&script_->mutex);
+    script_->hold = true;
+  }
+  const std::string path = Path();
+  tests::HttpClient client(role_->port());
+  client.Write(absl::StrCat("POST ", path, "/test HTTP/1.1\r\nhost: h\r\nauthorization: Bearer ",
+                            customer_.key, "\r\nidempotency-key: k\r\ncontent-length: 0\r\n\r\n"));
+  {
+    absl::MutexLock lock(&script_->mutex);
+    const auto one = [this]()
+                         ABSL_NO_THREAD_SAFETY_ANALYSIS { return script_->tested.size() == 1; };
+    script_->mutex.Await(absl::Condition(&one));
+    script_->hold = false;
+  }
+  EXPECT_EQ(TestOnce(path, "k").status, 409);
+  // As a crash leaves it: the answer of an abort is not what this is about.
+  ASSERT_OK_AND_ASSIGN(auto session, BlockingSession::Open(suite()->database->options().api_url));
+  ASSERT_OK(session->Script("SET postrider.operator = 'on'"));
+  const std::string row = absl::StrCat(
+      " WHERE owner = '", subscriptions::CustomerId::Parse(customer_.id)->ToUuid(), "'");
+  role_.reset();
+  client.Read();
+  ASSERT_OK(session->Script("UPDATE postrider.idempotency_keys SET answer_sealed = NULL" + row));
+  StartRole();
+  role_->AllowTests();
+  SetResult(200, "delivered", milliseconds(17));
+  EXPECT_EQ(TestOnce(path, "k").status, 409);
+  ASSERT_OK(session->Script(
+      "UPDATE postrider.idempotency_keys SET created_at = now() - interval '119 seconds'" + row));
+  EXPECT_EQ(TestOnce(path, "k").status, 409);
+  EXPECT_EQ(Tested().size(), 1u);
+  ASSERT_OK(session->Script(
+      "UPDATE postrider.idempotency_keys SET created_at = now() - interval '120 seconds'" + row));
+  const JsonReply sent = TestOnce(path, "k");
+  EXPECT_EQ(sent.status, 200) << sent.text;
+  EXPECT_EQ(TestOnce(path, "k").text, sent.text);
+  EXPECT_EQ(Tested().size(), 2u);
 }
 
 TEST_F(EndpointTestsTest, IsForTheCustomersOwnAndThoseThatNoOperatorHolds) {
