@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "api/reseal_answers.h"
 #include "core/base/options.h"
 #include "core/base/status_macros.h"
 #include "core/crypto/key_file.h"
@@ -38,6 +39,12 @@ absl::Status RunReseal(const std::string& key_file, const std::string& api_url) 
                    subscriptions::ResealEndpoints(*session, keys));
   std::printf("sealed anew with %s: the secrets of %" PRId64 " of %" PRId64 " endpoints\n",
               keys.active_key_id().c_str(), report.resealed, report.endpoints);
+  ASSIGN_OR_RETURN(const api::ResealAnswersReport answers, api::ResealAnswers(*session, keys));
+  std::printf("and %" PRId64 " of %" PRId64 " kept answers\n", answers.resealed, answers.answers);
+  if (answers.unreadable > 0) {
+    // They are for a day, and a repeat of such a request is not done again without them.
+    std::fprintf(stderr, "%" PRId64 " kept answers cannot be opened\n", answers.unreadable);
+  }
   if (report.unreadable == 0) return absl::OkStatus();
   for (const std::string& endpoint : report.unreadable_first) {
     std::fprintf(stderr, "cannot be opened: %s\n", endpoint.c_str());

@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
 #include "core/crypto/digest.h"
+#include "core/crypto/sealed_box.h"
 #include "core/json/json.h"
 #include "subscriptions/registry/ids.h"
 
@@ -72,9 +74,28 @@ Statement Insert(const IdempotencyKey& key, SqlParam customer, SqlParam sealed) 
           std::move(params)};
 }
 
-// The row's name, which the seal is bound to.
-std::string RowName(const IdempotencyKey& key) {
-  return absl::StrCat(key.owner, " ", key.route, " ", HexDigest(key.key));
+std::string RowName(const KeptPlace& place) {
+  return absl::StrCat(place.owner, " ", place.route, " ", absl::BytesToHexString(place.key_sha256));
+}
+
+SealContext ContextOf(const KeptPlace& place, absl::string_view row) {
+  return {
+      .table = "idempotency_keys", .column = "answer_sealed", .row = row, .customer = place.owner};
+}
+
+KeptPlace PlaceOf(const IdempotencyKey& key) {
+  return {key.owner, key.route, std::string(DigestView(key.key))};
+}
+
+std::string Seal(const KeptPlace& place, const KeyRing& keys, absl::string_view plain) {
+  const std::string row = RowName(place);
+  return keys.Seal(plain, ContextOf(place, row));
+}
+
+absl::StatusOr<std::string> Open(const KeptPlace& place, const KeyRing& keys,
+                                 absl::string_view sealed) {
+  const std::string row = RowName(place);
+  return keys.Open(sealed, ContextOf(place, row));
 }
 
 absl::StatusOr<Kept> ReadDocument(const IdempotencyKey& key, absl::string_view text) {
@@ -189,19 +210,19 @@ absl::StatusOr<std::string> SealAnswer(const IdempotencyKey& key, const KeyRing&
                                                    {"headers", std::move(headers)},
                                                    {"body", answer.body}})
                                 .Serialize();
-  return keys.Seal(plain, {.table = "idempotency_keys",
-                           .column = "answer_sealed",
-                           .row = RowName(key),
-                           .customer = key.owner});
+  return Seal(PlaceOf(key), keys, plain);
 }
 
 absl::StatusOr<Kept> OpenAnswer(const IdempotencyKey& key, const KeyRing& keys,
                                 absl::string_view sealed) {
-  ASSIGN_OR_RETURN(const std::string plain, keys.Open(sealed, {.table = "idempotency_keys",
-                                                               .column = "answer_sealed",
-                                                               .row = RowName(key),
-                                                               .customer = key.owner}));
+  ASSIGN_OR_RETURN(const std::string plain, Open(PlaceOf(key), keys, sealed));
   return ReadDocument(key, plain);
+}
+
+absl::StatusOr<std::string> SealAnew(const KeptPlace& place, const KeyRing& keys,
+                                     absl::string_view sealed) {
+  ASSIGN_OR_RETURN(const std::string plain, Open(place, keys, sealed));
+  return Seal(place, keys, plain);
 }
 
 }  // namespace postrider::api

@@ -68,4 +68,14 @@ absl::StatusOr<std::string> SealAnswer(const IdempotencyKey& key, const KeyRing&
 absl::StatusOr<Kept> OpenAnswer(const IdempotencyKey& key, const KeyRing& keys,
                                 absl::string_view sealed);
 
+// A row's name, which its seal is bound to.
+struct KeptPlace {
+  std::string owner;
+  std::string route;
+  std::string key_sha256;
+};
+// What stands there, sealed with the key that seals now.
+absl::StatusOr<std::string> SealAnew(const KeptPlace& place, const KeyRing& keys,
+                                     absl::string_view sealed);
+
 }  // namespace postrider::api

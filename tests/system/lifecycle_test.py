@@ -133,6 +133,12 @@ class MasterKeyTest(SystemTest):
         endpoint = customer.endpoint(path, auth={"kind": "bearer", "token": "tok"})
         key_file = pathlib.Path(self.world.env["POSTRIDER_SECRETS__KEY_FILE"])
         old = key_file.read_text()
+
+        def rotate_once():
+            return customer.ask("POST", f"/v1/endpoints/{endpoint['id']}/rotate-secret", {},
+                                headers={"idempotency-key": "once"})
+        rotated = rotate_once()
+        self.assertEqual(rotated.status, 200, rotated)
         said = self.world.run_ok("secrets", "rotate", "--wait", "3s")
         self.assertRegex(said, r"sealed anew with k\d{8}-[0-9a-f]{4}: the secrets of 1 of 1 ")
         self.assertEqual(key_file.stat().st_mode & 0o777, 0o600)
@@ -149,8 +155,13 @@ class MasterKeyTest(SystemTest):
         self.assertEqual({k.lower(): v for k, v in got[0].headers.items()}["authorization"],
                          "Bearer tok")
         shown = customer.ok("GET", f"/v1/endpoints/{endpoint['id']}")
-        self.assertEqual(shown["generation"], endpoint["generation"])
-        self.assertEqual(len(shown["public_keys"]), 1)
+        self.assertEqual(shown["generation"], endpoint["generation"] + 1)
+        self.assertEqual(len(shown["public_keys"]), 2)
+        # A kept answer, too: it is the first one, and no third secret.
+        self.assertIn("and 1 of 1 kept answers", said)
+        repeated = rotate_once()
+        self.assertEqual((repeated.status, repeated.text, repeated.headers["Idempotency-Replayed"]),
+                         (200, rotated.text, "true"))
         again = self.world.run_ok("secrets", "reseal")
         self.assertIn("of 0 of 1 endpoints", again)
         # By the steps of a fleet.
@@ -441,8 +452,8 @@ class LogTest(SystemTest):
                 retry={"attempts": 2, "first_delay_ms": 10}))
         made.append(customer.endpoint(url=f"http://127.0.0.1:9/refused?token={mark}-query",
                                       retry={"attempts": 2, "first_delay_ms": 10}))
-        rotated = customer.ok("POST", f"/v1/endpoints/{made[0]['id']}/rotate-secret",
-                              {})["secret"]
+        rotated = customer.ask("POST", f"/v1/endpoints/{made[0]['id']}/rotate-secret", {},
+                               headers={"idempotency-key": mark}).json["secret"]
         world.settle()
         events = self.events(3, "t", data={"text": f"{mark}-payload"})
         world.publish(events)

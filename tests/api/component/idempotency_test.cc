@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "api/idempotency_key.h"
+#include "api/reseal_answers.h"
 #include "tests/api/component/api_fixture.h"
 
 namespace postrider::api {
@@ -367,6 +368,39 @@ TEST_F(IdempotencyTest, AnotherMasterKeyLeavesItReadableAsLongAsTheFormerOneIsTh
   EXPECT_EQ(lost.status, 409) << lost.body;
   EXPECT_EQ(lost.Header("retry-after"), "") << "nothing will come of it";
   EXPECT_EQ(Endpoints(customer), 1u) << "it was done, and is not done again";
+}
+
+TEST_F(IdempotencyTest, WhatIsSealedAnewNeedsTheFormerMasterKeyNoMore) {
+  // Those of other tests are none of this one.
+  ASSERT_OK(operator_->Script("UPDATE postrider.idempotency_keys SET created_at = 'epoch'"));
+  const std::string lost = KeyRing::NewKeyLine("lost");
+  const std::string former = KeyRing::NewKeyLine("before");
+  const std::string fresh = KeyRing::NewKeyLine("after");
+  const Customer customer = MakeCustomer();
+  const Customer other = MakeCustomer();
+  ASSERT_TRUE(suite()->keys.Replace(*KeyRing::Parse(lost)));
+  EXPECT_EQ(Create(other, "lost").status, 201);
+  ASSERT_TRUE(suite()->keys.Replace(*KeyRing::Parse(former)));
+  // More than are read at once.
+  std::vector<std::string> bodies;
+  for (int i = 0; i < 41; ++i) {
+    bodies.push_back(Create(i % 2 == 0 ? customer : other, absl::StrCat("k", i)).body);
+  }
+  const KeyRing both = *KeyRing::Parse(fresh + "\n" + former);
+  ASSERT_TRUE(suite()->keys.Replace(*KeyRing::Parse(fresh + "\n" + former)));
+  EXPECT_EQ(Create(customer, "current").status, 201);
+  ASSERT_OK_AND_ASSIGN(auto session, BlockingSession::Open(suite()->database->options().api_url));
+  ASSERT_OK_AND_ASSIGN(ResealAnswersReport report, ResealAnswers(*session, both));
+  EXPECT_EQ(report.answers, 43);
+  EXPECT_EQ(report.resealed, 41);
+  EXPECT_EQ(report.unreadable, 1);
+  ASSERT_OK_AND_ASSIGN(report, ResealAnswers(*session, both));
+  EXPECT_EQ(report.resealed, 0);
+  ASSERT_TRUE(suite()->keys.Replace(*KeyRing::Parse(fresh)));
+  for (size_t i = 0; i < bodies.size(); ++i) {
+    EXPECT_EQ(Create(i % 2 == 0 ? customer : other, absl::StrCat("k", i)).body, bodies[i]);
+  }
+  EXPECT_EQ(Create(other, "lost").status, 409);
 }
 
 TEST_F(IdempotencyTest, EveryRouteThatChangesSomethingTakesOneOrRefusesIt) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "api/idempotency_key.h"
 #include "api/openapi.h"
 #include "tests/api/component/api_fixture.h"
 
@@ -115,6 +116,11 @@ TEST_F(WallsTest, AnotherCustomersIdIsAsUnknownAsNone) {
     EXPECT_EQ(theirs.text,
               Call(method, absl::StrReplaceAll(unknown, {{nobody, "x"}}), other.key, BodyFor(route))
                   .text);
+    if (TakesIdempotencyKey(route)) {
+      EXPECT_EQ(theirs.text, Call(method, foreign, other.key, BodyFor(route),
+                                  {{"idempotency-key", route.operation_id}})
+                                 .text);
+    }
   }
   EXPECT_EQ(routes, 18);
   EXPECT_EQ(state(), before);
