@@ -78,6 +78,9 @@ IndexerMetrics::IndexerMetrics(Metrics& metrics)
       missing(metrics.AddCounter("postrider_dlq_offsets_missing_total",
                                  "Offsets after the stored one that the log did not give: the "
                                  "database went back in time, or the log was trimmed.")),
+      recovered(metrics.AddCounter("postrider_dlq_letters_recovered_total",
+                                   "New letters at offsets below the stored one: the log had lost "
+                                   "its end, or was put back from an older copy.")),
       failures(metrics.AddCounter("postrider_dlq_write_failures_total",
                                   "Transactions that failed and were tried again.")),
       displaced(metrics.AddCounter("postrider_dlq_displaced_total",
@@ -137,12 +140,11 @@ void IndexerFunction::OnOffset(absl::StatusOr<QueryResult> result) {
   offset_known_ = true;
   retry_delay_ = Duration::zero();
   phase_ = Phase::kIdle;
-  if (stored_) CompleteBelow(*stored_);
   MaybeWrite();
 }
 
-void IndexerFunction::CompleteBelow(int64_t offset) {
-  while (!entries_.empty() && entries_.front().offset < offset) {
+void IndexerFunction::CompleteFirst(size_t entries) {
+  for (size_t i = 0; i < entries; ++i) {
     bytes_ -= entries_.front().bytes;
     ctx_->Complete(entries_.front().offset);
     entries_.pop_front();
@@ -150,10 +152,6 @@ void IndexerFunction::CompleteBelow(int64_t offset) {
 }
 
 void IndexerFunction::OnElement(TaskContext& ctx, const LogRecord& record) {
-  if (offset_known_ && stored_ && record.offset < *stored_) {
-    ctx.Complete(record.offset);
-    return;
-  }
   Entry& entry = entries_.emplace_back();
   entry.offset = record.offset;
   entry.bytes = record.bytes();
@@ -294,10 +292,12 @@ struct IndexerFunction::Write final : WriteCourse {
   std::string stored_as;
   int64_t partition = 0;
   absl::optional<int64_t> expected;
+  int64_t first = 0;
   int64_t next = 0;
   size_t entries = 0;
   size_t letters = 0;
   int64_t inserted = 0;
+  bool below_stored = false;
   bool displaced = false;
 
  private:
@@ -341,7 +341,11 @@ void IndexerFunction::StartWrite(size_t entries) {
   write->stored_as = stored_as_;
   write->partition = ctx_->partition().partition;
   write->expected = stored_;
-  write->next = entries_[entries - 1].offset + 1;
+  write->first = first;
+  // Below the stored offset are letters that Postgres has, and those of a log that has lost its
+  // end, or was put back from an older copy: their ids tell, and the offset never goes back.
+  write->below_stored = stored_ && first < *stored_;
+  write->next = std::max(stored_.value_or(0), entries_[entries - 1].offset + 1);
   write->entries = entries;
   write->letters = Letters(entries);
   write->Begin(pool_);
@@ -355,7 +359,8 @@ void IndexerFunction::OnWritten(const Write& write, const absl::Status& status) 
     letters_max_ = std::min(limits_.letters_max, letters_max_ * 2);
     metrics_.letters.Add(static_cast<double>(write.inserted));
     if (write.letters > 0) metrics_.batch_letters.Observe(static_cast<double>(write.letters));
-    CompleteBelow(write.next);
+    if (write.below_stored) NoteRecovered(write);
+    CompleteFirst(write.entries);
     return MaybeWrite();
   }
   if (write.displaced) {
@@ -368,6 +373,14 @@ void IndexerFunction::OnWritten(const Write& write, const absl::Status& status) 
   // Whether a broken commit took effect is unknown: the stored offset tells.
   offset_known_ = false;
   RetryLater(status);
+}
+
+void IndexerFunction::NoteRecovered(const Write& write) {
+  if (write.inserted == 0) return;
+  metrics_.recovered.Add(static_cast<double>(write.inserted));
+  POSTRIDER_LOG(kError, "letters below the stored offset were new: the log has lost its end",
+                {"partition", ctx_->partition().ToString()}, {"stored", *write.expected},
+                {"read", write.first}, {"letters", write.inserted});
 }
 
 // Halves the batch until the letter stands alone that Postgres refuses.

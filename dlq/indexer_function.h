@@ -29,6 +29,7 @@ struct IndexerMetrics {
   Counter& undecodable;
   Counter& refused;
   Counter& missing;
+  Counter& recovered;
   Counter& failures;
   Counter& displaced;
   Histogram& batch_letters;
@@ -50,8 +51,9 @@ struct IndexerLimits {
 // Writes one partition of the dead-letters topic into Postgres: letters and the offset behind them
 // in one transaction, by compare-and-set on the offset that it read when it began. So each letter
 // is stored exactly once, whoever else believes to own the partition, and whatever Kafka says was
-// committed. The offset is that of this incarnation of the topic: one that was made anew begins
-// from nothing, and letters that come again are known by their ids.
+// committed. Letters that come again are known by their ids, not by their offsets: a log that has
+// lost its end gives offsets below the stored one to new letters. The offset is that of this
+// incarnation of the topic, and never goes back: it tells two writers apart, and what is missing.
 //
 //   reading offset --known--> idle --full, or old enough--> writing --stored--> idle
 //   writing --another writer was there--> reading offset
@@ -103,7 +105,8 @@ class IndexerFunction final : public KeyedProcessFunction {
   void OnWritten(const Write& write, const absl::Status& status);
   void TakeApart(const Write& write, const absl::Status& why);
   void RetryLater(const absl::Status& why);
-  void CompleteBelow(int64_t offset);
+  void CompleteFirst(size_t entries);
+  void NoteRecovered(const Write& write);
   // `entry` keeps its place in the offsets; its record goes elsewhere.
   void Reject(Entry& entry, absl::string_view reason, std::string key, absl::string_view value);
   void DrainRejections();

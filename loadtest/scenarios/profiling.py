@@ -8,7 +8,8 @@ LEAST_PERCENT = 0.5
 
 
 class Profile:
-    """Begun at once; result() has the top functions as [percent, library, function]."""
+    """Begun at once; result() has shares in percent by thread, by library (the kernel's among
+    them), and of the top functions."""
 
     def __init__(self, stage, role, seconds):
         self.data = stage.path(f"{role.name}.perf")
@@ -24,15 +25,23 @@ class Profile:
         """None without perf."""
         if self.process is None or self.process.wait() != 0:
             return None
-        report = ["perf", "report", "-i", self.data, "--no-children", "--percent-limit",
-                  str(LEAST_PERCENT), "-F", "overhead,dso,symbol"]
-        whole = subprocess.run(report, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        pathlib.Path(self.text).write_bytes(whole.stdout)
-        flat = subprocess.run([*report, "-g", "none"], stdout=subprocess.PIPE,
-                              stderr=subprocess.DEVNULL).stdout.decode(errors="replace")
-        top = []
+        pathlib.Path(self.text).write_bytes(self._report("overhead,dso,symbol"))
+        return {"threads": self._table("comm"), "libraries": self._table("dso"),
+                "functions": self._table("dso,symbol")[:TOP]}
+
+    def _report(self, fields, *more):
+        return subprocess.run(
+            ["perf", "report", "-i", self.data, "--no-children", "--percent-limit",
+             str(LEAST_PERCENT), "-F", fields, *more],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+
+    def _table(self, fields):
+        """[percent, field, ...] by share."""
+        rows = []
+        columns = fields.count(",") + 1
+        flat = self._report(f"overhead,{fields}", "-g", "none").decode(errors="replace")
         for line in flat.splitlines():
-            fields = line.split(None, 2)
-            if len(fields) == 3 and fields[0].endswith("%"):
-                top.append([float(fields[0][:-1]), fields[1], fields[2].strip()[:120]])
-        return top[:TOP]
+            row = line.split(None, columns)
+            if len(row) == columns + 1 and row[0].endswith("%"):
+                rows.append([float(row[0][:-1]), *(field.strip()[:120] for field in row[1:])])
+        return rows
