@@ -21,6 +21,8 @@ constexpr int16_t kReplication = 3;
 constexpr int64_t kTailRecords = 100;
 constexpr seconds kLookWhoHasIt{10};
 constexpr int64_t kLookAtTimeEvery = 1'000;
+// Where tombstones go sooner, state is copied by the last step alone.
+constexpr std::chrono::minutes kTombstonesStayLeast{10};
 // In rounds a partition is trimmed when so much is to go.
 constexpr int64_t kTrimRecords = 10'000;
 
@@ -94,18 +96,22 @@ LogExport::LogExport(const LogExportOptions& options, const KafkaOptions& kafka,
 
 absl::StatusOr<LogExport::Round> LogExport::CopyRound(LogInspector& from) {
   CompareAnewIfReopened(from);
+  NoteFarthest(from);
+  round_began_ = clock_.Now();
   RETURN_IF_ERROR(OfKafka(Begin(from)));
   Round round;
   const int64_t before = copied_;
   round_end_ = clock_.Now() + options_.round_max;
   for (const TopicState& topic : from.Topics()) {
-    if (topic.compacted) continue;
+    const bool state = Renumbered(topic, farthest_);
+    if (topic.compacted && (!state || topic.tombstones_stay < kTombstonesStayLeast)) continue;
     for (size_t i = 0; i < topic.partitions.size(); ++i) {
       if (RoundIsOver()) {
         round.cut = true;
         break;
       }
-      const absl::Status copied = CopyAsItIs(from, topic, i, Step::kRound);
+      const absl::Status copied = state ? CopyRenumbered(from, topic, i, Step::kRound)
+                                        : CopyAsItIs(from, topic, i, Step::kRound);
       // From the log: Kafka's silence ends the copier, which EndCopy() then says.
       if (absl::IsUnavailable(copied)) {
         ++round.unread;
@@ -125,11 +131,8 @@ absl::Status LogExport::Finish(LogInspector& from, absl::FunctionRef<absl::Statu
   CompareAnewIfReopened(from);
   RETURN_IF_ERROR(OpenTarget());
   const std::string outline = HexDigest(Sha256(from.Outline()));
-  farthest_.clear();
-  for (const GroupPosition& one : from.Positions()) {
-    int64_t& farthest = farthest_[one.tp];
-    farthest = std::max(farthest, one.position.offset);
-  }
+  NoteFarthest(from);
+  round_began_ = clock_.Now();
   if (!begun_) {
     RETURN_IF_ERROR(marks_.Load());
     const State state = marks_.state();
@@ -149,14 +152,13 @@ absl::Status LogExport::Finish(LogInspector& from, absl::FunctionRef<absl::Statu
   RETURN_IF_ERROR(Begin(from));
   RETURN_IF_ERROR(target_->CheckGroups(GroupsOf(from), Positions::kNone));
   RETURN_IF_ERROR(CheckFillers(from));
-  RETURN_IF_ERROR(RemakeState(from));
   const std::vector<TopicState> topics = from.Topics();
   for (const TopicState& topic : topics) {
     TopicReport& report = reports_[topic.name];
     report.renumbered = Renumbered(topic, farthest_);
     const int64_t before = report.records;
     for (size_t i = 0; i < topic.partitions.size(); ++i) {
-      RETURN_IF_ERROR(report.renumbered ? CopyRenumbered(from, topic, i)
+      RETURN_IF_ERROR(report.renumbered ? CopyRenumbered(from, topic, i, Step::kLast)
                                         : CopyAsItIs(from, topic, i, Step::kLast));
       tick_();
     }
@@ -181,12 +183,22 @@ void LogExport::CompareAnewIfReopened(const LogInspector& from) {
   opening_ = from.Opening();
   next_.clear();
   begin_.clear();
+  state_.clear();
+}
+
+void LogExport::NoteFarthest(const LogInspector& from) {
+  farthest_.clear();
+  for (const GroupPosition& one : from.Positions()) {
+    int64_t& farthest = farthest_[one.tp];
+    farthest = std::max(farthest, one.position.offset);
+  }
 }
 
 void LogExport::LeaveKafka() {
   copier_.reset();
   next_.clear();
   begin_.clear();
+  state_.clear();
   put_.clear();
   trim_.clear();
 }
@@ -203,7 +215,8 @@ absl::Status LogExport::Begin(const LogInspector& from) {
       RETURN_IF_ERROR(target_->Settle(from.Topics(), options_.settle));
       ASSIGN_OR_RETURN(copier_, PartitionCopier::Open(kafka_, {}));
     }
-    return TakeTopics(from);
+    RETURN_IF_ERROR(TakeTopics(from));
+    return RemakeState(from);
   }
   RETURN_IF_ERROR(OpenTarget());
   const std::vector<TopicState> topics = from.Topics();
@@ -307,20 +320,40 @@ absl::Status LogExport::CheckFillers(const LogInspector& from) {
       options_.fillers_max, ". Give a higher one: a million takes some seconds"));
 }
 
-// State that an earlier run has begun to copy is copied anew: what it has copied may have been
-// compacted here since.
+// State of which nothing is known, for an earlier run has begun to copy it, or that is too old, is
+// copied anew: what was copied may have been compacted here since, its tombstones too.
 absl::Status LogExport::RemakeState(const LogInspector& from) {
   for (const TopicState& topic : from.Topics()) {
-    if (!Renumbered(topic, farthest_)) continue;
-    if (next_.count(At(topic, 0)) > 0) continue;
-    ASSIGN_OR_RETURN(const bool has, target_->HasRecords(topic));
-    if (has) {
-      RETURN_IF_ERROR(to_.DeleteTopic(topic.name, kTimeout));
-      RETURN_IF_ERROR(to_.EnsureTopics({SpecOf(topic)}, kTimeout));
+    const auto known = state_.find(At(topic, 0));
+    if (!Renumbered(topic, farthest_)) {
+      // A group has come to have a position in it: offsets are to stay what they are.
+      if (known != state_.end()) RETURN_IF_ERROR(Remake(topic));
+      continue;
     }
-    for (size_t i = 0; i < topic.partitions.size(); ++i) next_[At(topic, i)] = 0;
+    bool good = known != state_.end();
+    for (size_t i = 0; good && i < topic.partitions.size(); ++i) {
+      const StateCopy& copy = state_[At(topic, i)];
+      good = copy.at == 0 || round_began_ - copy.was_whole < topic.tombstones_stay / 2;
+    }
+    if (good) continue;
+    RETURN_IF_ERROR(Remake(topic));
+    for (size_t i = 0; i < topic.partitions.size(); ++i) {
+      next_[At(topic, i)] = 0;
+      state_[At(topic, i)] = {};
+    }
   }
   return absl::OkStatus();
+}
+
+absl::Status LogExport::Remake(const TopicState& topic) {
+  for (size_t i = 0; i < topic.partitions.size(); ++i) {
+    next_.erase(At(topic, i));
+    state_.erase(At(topic, i));
+  }
+  ASSIGN_OR_RETURN(const bool has, target_->HasRecords(topic));
+  if (!has) return absl::OkStatus();
+  RETURN_IF_ERROR(to_.DeleteTopic(topic.name, kTimeout));
+  return to_.EnsureTopics({SpecOf(topic)}, kTimeout);
 }
 
 // Where Kafka goes on; what lies before is this partition's.
@@ -424,24 +457,36 @@ absl::Status LogExport::CopyAsItIs(LogInspector& from, const TopicState& topic, 
   return read;
 }
 
-absl::Status LogExport::CopyRenumbered(LogInspector& from, const TopicState& topic, size_t number) {
+absl::Status LogExport::CopyRenumbered(LogInspector& from, const TopicState& topic, size_t number,
+                                       Step step) {
   const TopicPartition tp = At(topic, number);
-  if (topic.partitions[number].begin == topic.partitions[number].end) return absl::OkStatus();
-  TopicReport& report = reports_[topic.name];
-  copier_->Begin(tp, 0);
-  absl::Status put;
-  RETURN_IF_ERROR(from.Read(tp, 0, [&](const LogRecord& record) {
-    LogRecord mine = record;
-    mine.offset = copier_->next();
-    put = copier_->Put(mine);
-    if (!put.ok()) return false;
-    ++report.records;
-    ++copied_;
-    return true;
-  }));
-  if (!put.ok()) return Fault(put);
-  put_[tp] = copier_->next();
-  touched_.insert(tp);
+  const PartitionState& partition = topic.partitions[number];
+  StateCopy& copy = state_[tp];
+  if (copy.at < partition.end) {
+    if (copy.at == 0) copy.was_whole = round_began_;
+    TopicReport& report = reports_[topic.name];
+    copier_->Begin(tp, next_[tp]);
+    absl::Status put;
+    bool cut = false;
+    const absl::Status read = from.Read(tp, copy.at, [&](const LogRecord& record) {
+      LogRecord mine = record;
+      mine.offset = copier_->next();
+      put = copier_->Put(mine);
+      if (!put.ok()) return false;
+      copy.at = record.offset + 1;
+      ++report.records;
+      ++copied_;
+      cut = step == Step::kRound && copied_ % kLookAtTimeEvery == 0 && RoundIsOver();
+      return !cut;
+    });
+    if (!put.ok()) return Fault(put);
+    put_[tp] = copier_->next();
+    touched_.insert(tp);
+    RETURN_IF_ERROR(read);
+    if (cut) return absl::OkStatus();
+    copy.at = partition.end;
+  }
+  copy.was_whole = round_began_;
   return absl::OkStatus();
 }
 
@@ -487,24 +532,18 @@ absl::Status LogExport::Spoil(const std::string& topic, absl::string_view why) {
 int64_t LogExport::BehindOf(const LogInspector& from) const {
   int64_t behind = 0;
   for (const TopicState& topic : from.Topics()) {
-    for (size_t i = 0; i < topic.partitions.size() && !topic.compacted; ++i) {
+    for (size_t i = 0; i < topic.partitions.size(); ++i) {
+      const TopicPartition tp = At(topic, i);
       const PartitionState& partition = topic.partitions[i];
-      const auto next = next_.find(At(topic, i));
-      const int64_t there = next == next_.end() ? 0 : next->second;
+      const auto next = next_.find(tp);
+      const auto state = state_.find(tp);
+      const int64_t there = state != state_.end() ? state->second.at
+                            : next != next_.end() ? next->second
+                                                  : 0;
       behind += std::max<int64_t>(0, partition.end - std::max(there, partition.begin));
     }
   }
   return behind;
-}
-
-uint64_t LogExport::StateBytesOf(const LogInspector& from) {
-  uint64_t bytes = 0;
-  for (const TopicState& topic : from.Topics()) {
-    for (const PartitionState& partition : topic.partitions) {
-      if (topic.compacted) bytes += partition.bytes;
-    }
-  }
-  return bytes;
 }
 
 }  // namespace postrider

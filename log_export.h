@@ -41,8 +41,10 @@ struct LogExportOptions {
 // offsets, positions of groups. CopyRound() copies what there is of a log that a service goes on
 // writing, as often as one likes; Finish() the rest, of one that no service has.
 //
-// State (topics that are compacted and that no group has a position in) is copied by Finish() alone
-// and begins at offset 0: what compaction removes meanwhile would be missed between two rounds.
+// State (topics that are compacted and that no group has a position in) begins at offset 0. What
+// compaction removes between two rounds is not missed: tombstones stay for delete.retention.ms, and
+// when half of that has gone by since all of it was there, it is copied anew. So it is by another
+// process, and when the log was opened anew.
 //
 // It may be ended at any time and begun anew by another process, which goes on behind the last
 // record that is there, once it has compared the last ones of each partition with the log. What
@@ -79,9 +81,8 @@ class LogExport {
   // `close` is called when all records are there, before anybody could go on from the positions.
   absl::Status Finish(LogInspector& from, absl::FunctionRef<absl::Status()> close);
 
-  // Records that are not copied yet, of topics that rounds copy; and bytes of state.
+  // Records that are not copied yet; of compacted topics some of them may be gone.
   int64_t BehindOf(const LogInspector& from) const;
-  static uint64_t StateBytesOf(const LogInspector& from);
 
   const std::map<std::string, TopicReport>& reports() const { return reports_; }
   int64_t copied() const { return copied_; }
@@ -91,6 +92,10 @@ class LogExport {
   using PartitionState = LogInspector::PartitionState;
   using TopicState = LogInspector::TopicState;
   enum class Step { kRound, kLast };
+  struct StateCopy {
+    int64_t at = 0;           // of the log: all below was put
+    MonotonicTime was_whole;  // it began, or was last at the end
+  };
 
   bool RoundIsOver() const;
   // What was compared says nothing of a log that was opened anew: that may have lost its end and
@@ -101,10 +106,13 @@ class LogExport {
   absl::Status TakeTopics(const LogInspector& from);
   absl::Status CheckSameLog(const std::vector<TopicState>& topics) const;
   absl::Status CheckFillers(const LogInspector& from);
+  void NoteFarthest(const LogInspector& from);
   absl::Status RemakeState(const LogInspector& from);
+  absl::Status Remake(const TopicState& topic);
 
   absl::Status CopyAsItIs(LogInspector& from, const TopicState& topic, size_t number, Step step);
-  absl::Status CopyRenumbered(LogInspector& from, const TopicState& topic, size_t number);
+  absl::Status CopyRenumbered(LogInspector& from, const TopicState& topic, size_t number,
+                              Step step);
   absl::StatusOr<int64_t> NextOf(LogInspector& from, const TopicState& topic,
                                  const TopicPartition& tp, int64_t begin, int64_t end);
   absl::Status CheckTail(LogInspector& from, const TopicState& topic, const TopicPartition& tp,
@@ -123,7 +131,8 @@ class LogExport {
   absl::AnyInvocable<void()> tick_;
   LogExportMarks marks_;
   bool begun_ = false;
-  std::string opening_;  // of the log, when it was looked at last
+  std::string opening_;        // of the log, when it was looked at last
+  MonotonicTime round_began_;  // or the last step
   MonotonicTime round_end_;
   MonotonicTime checked_;  // that no other run has taken it over
   std::set<std::string> taken_;
@@ -134,6 +143,7 @@ class LogExport {
   // Of Kafka: where it goes on, and where it begins.
   std::map<TopicPartition, int64_t> next_;
   std::map<TopicPartition, int64_t> begin_;
+  std::map<TopicPartition, StateCopy> state_;
   // Put and not acknowledged yet, and what to trim then.
   std::map<TopicPartition, int64_t> put_;
   std::map<TopicPartition, int64_t> trim_;

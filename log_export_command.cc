@@ -45,14 +45,14 @@ class Progress {
     std::fprintf(stderr, "log export: %lld records are copied, and more are to come\n",
                  Number(copied));
   }
-  void CaughtUp(int64_t behind, uint64_t state_bytes) {
+  void CaughtUp(int64_t behind) {
     if (caught_up_ && !Due()) return;
     caught_up_ = true;
     told_ = clock_.Now();
     std::fprintf(stderr,
                  "log export: caught up, %lld records behind; stop the service when it suits: what "
-                 "is left is copied then, with %.1f MB of state and the positions of groups\n",
-                 Number(behind), static_cast<double>(state_bytes) / 1e6);
+                 "is left is copied then, with the positions of groups\n",
+                 Number(behind));
   }
   void Unread(int64_t partitions) {
     if (!Due()) return;
@@ -114,7 +114,7 @@ absl::StatusOr<std::unique_ptr<LogInspector>> CopyWhileItRuns(const std::string&
         progress.Unread(round->unread);
       } else if (!round->cut && progress.IsShort()) {
         if (beside->CatchUp().ok()) {
-          progress.CaughtUp(exporting.BehindOf(*beside), LogExport::StateBytesOf(*beside));
+          progress.CaughtUp(exporting.BehindOf(*beside));
         } else {
           beside.reset();
         }

@@ -1,6 +1,7 @@
 #include "core/embedded_log/inspect.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -22,6 +23,8 @@
 
 namespace postrider {
 namespace {
+
+constexpr std::chrono::milliseconds kTombstonesStayMost = std::chrono::hours(365 * 24);
 
 using embedded_log_internal::Database;
 using embedded_log_internal::DatabaseOptions;
@@ -96,6 +99,8 @@ absl::Status LogInspector::Impl::Load() {
     state.created = WallTimeFromMillis(topic->created_ms);
     state.frozen = topic->frozen;
     state.compacted = topic->policy.compacted;
+    state.tombstones_stay = std::clamp(std::chrono::milliseconds(topic->policy.tombstone_ms),
+                                       std::chrono::milliseconds(0), kTombstonesStayMost);
     state.settings = topic->settings;
     for (const PartitionPtr& partition : topic->partitions) {
       RETURN_IF_ERROR(embedded_log_internal::LoadPartition(*database, *partition));

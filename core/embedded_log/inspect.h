@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -50,6 +51,9 @@ class LogInspector {
     WallTime created;
     bool frozen = false;
     bool compacted = false;  // by key, so that offsets may be missing
+    // A tombstone stays so long at least after what it removes was to be read last; a year at most
+    // is said.
+    std::chrono::milliseconds tombstones_stay{0};
     std::vector<std::pair<std::string, std::string>> settings;
     std::vector<PartitionState> partitions;
   };

@@ -17,6 +17,7 @@
 
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
@@ -160,6 +161,20 @@ class LogExportTest : public ::testing::Test {
       return true;
     }));
     return all;
+  }
+
+  // The last value of each key, without offsets.
+  static std::map<std::string, std::string> Latest(const std::vector<std::string>& records) {
+    std::map<std::string, std::string> latest;
+    for (const std::string& record : records) {
+      const std::vector<std::string> words = absl::StrSplit(record, ' ');
+      if (words.at(3) == "-") {
+        latest.erase(words.at(2));
+      } else {
+        latest[words.at(2)] = record;
+      }
+    }
+    return latest;
   }
 
   const tests::TemporaryDirectory directory_;
@@ -397,8 +412,11 @@ TEST_F(LogExportTest, CopiesWhileAServiceWritesAndTheRestWhenThatHasStopped) {
   Append(*log_, clock_, {source_ + "-new", 0}, 0, 5);
   EXPECT_TRUE(copied({source_ + "-new", 0}, 5));
   EXPECT_TRUE(copied({source_, 0}, 150));
+  EXPECT_TRUE(copied({changelog_, 0}, 15)) << "state too";
+  Append(*log_, clock_, {changelog_, 0}, 15, 20, "one");  // the last is a tombstone
   Append(*log_, clock_, {changelog_, 0}, 0, 15, "another");
   log_->RunUpkeep();
+  EXPECT_TRUE(copied({changelog_, 0}, 17));
   Trim({source_, 0}, 120);
   Append(*log_, clock_, {source_, 0}, 150, 160);
   ASSERT_OK(log_->ResetGroup("g-" + source_, {{{source_, 0}, {130, "notes"}}}, kTimeout));
@@ -410,10 +428,51 @@ TEST_F(LogExportTest, CopiesWhileAServiceWritesAndTheRestWhenThatHasStopped) {
     EXPECT_EQ(InKafka(tp), Here(tp)) << tp.ToString();
   }
   EXPECT_EQ(InKafka({source_, 0}).size(), 40u);
-  EXPECT_EQ(InKafka({changelog_, 0}, false), Here({changelog_, 0}, false));
+  EXPECT_EQ(Latest(InKafka({changelog_, 0}, false)), Latest(Here({changelog_, 0}, false)));
+  EXPECT_EQ(Latest(InKafka({changelog_, 0}, false)).size(), 1u);
   const auto group = to_->DescribeGroup("g-" + source_, {{source_, 0}}, kTimeout);
   ASSERT_OK(group);
   EXPECT_EQ(group->partitions[0].committed, (CommittedPosition{130, "notes"}));
+}
+
+class ClockAhead final : public Clock {
+ public:
+  MonotonicTime Now() const override { return clock_.Now() + ahead; }
+  WallTime Wall() const override { return clock_.Wall(); }
+  Duration ahead{};
+
+ private:
+  const SystemClock clock_;
+};
+
+TEST_F(LogExportTest, CopiesStateByWhatIsNewAndAnewWhenTombstonesMayBeGone) {
+  ClockAhead clock;
+  LogExport exporting({}, kafka_, *to_, clock, [] {});
+  const auto round = [&] {
+    const auto beside = LogInspector::OpenBeside(LogDirectory());
+    EXPECT_OK(beside);
+    const auto done = exporting.CopyRound(**beside);
+    EXPECT_OK(done);
+    return done->records;
+  };
+  Append(*log_, clock_, {changelog_, 0}, 0, 5, "one");
+  Append(*log_, clock_, {changelog_, 0}, 0, 5, "two");
+  EXPECT_EQ(round(), 10);
+  clock.ahead = std::chrono::hours(11);
+  EXPECT_EQ(round(), 0);
+  Append(*log_, clock_, {changelog_, 0}, 5, 8, "one");
+  clock.ahead = std::chrono::hours(22);
+  EXPECT_EQ(round(), 3) << "all of it was there 11 hours ago, and tombstones stay for 24";
+  clock.ahead = std::chrono::hours(35);
+  EXPECT_EQ(round(), 13);
+  EXPECT_EQ(InKafka({changelog_, 0}, false).size(), 13u) << "another topic of the name";
+  // A group comes to have a position: offsets are to stay.
+  ASSERT_OK(log_->ResetGroup("g-" + changelog_, {{{changelog_, 0}, {12, ""}}}, kTimeout));
+  EXPECT_EQ(round(), 0);
+  log_.reset();
+  ASSERT_OK_AND_ASSIGN(const auto whole, LogInspector::Open(LogDirectory()));
+  ASSERT_OK(exporting.Finish(*whole, [] { return absl::OkStatus(); }));
+  EXPECT_EQ(InKafka({changelog_, 0}), Here({changelog_, 0}));
 }
 
 TEST_F(LogExportTest, ComparesAnewWhatHasLostItsEndAndGoneOnOtherwise) {
