@@ -83,6 +83,7 @@ extern char** environ;
 namespace postrider {
 namespace {
 
+using std::chrono::hours;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -107,6 +108,8 @@ struct LogOptions {
   std::string directory;
   int64_t memory_bytes = 96 << 20;
   milliseconds sync_interval{1};
+  milliseconds retention{hours(7 * 24)};
+  int64_t retention_bytes = 0;
 
   bool embedded() const { return kind == "embedded"; }
   void Register(Options& options) {
@@ -123,6 +126,12 @@ struct LogOptions {
     options.AddDuration("log.sync_interval", &sync_interval, milliseconds(0), milliseconds(1'000),
                         "The embedded log: from one sync of the disk to the next while little is "
                         "appended; what comes alone is synced at once.");
+    options.AddDuration("log.retention", &retention, milliseconds(60'000), hours(10 * 365 * 24),
+                        "The embedded log: how long source topics keep events. Those that were "
+                        "dispatched need it no more.");
+    options.AddBytes("log.retention_bytes", &retention_bytes, 0, int64_t{1} << 50,
+                     "The same by size, of each source partition; 0: no bound. What is over it is "
+                     "deleted, matched or not.");
   }
 };
 
@@ -293,6 +302,8 @@ absl::StatusOr<std::unique_ptr<Log>> OpenEmbeddedLog(const ProgramOptions& optio
   embedded.directory = options.EmbeddedLogDirectory();
   embedded.memory_bytes = static_cast<size_t>(options.log.memory_bytes);
   embedded.sync_interval = options.log.sync_interval;
+  embedded.retention = options.log.retention;
+  embedded.retention_bytes = options.log.retention_bytes == 0 ? -1 : options.log.retention_bytes;
   ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedLog> log, EmbeddedLog::Open(embedded, clock, metrics));
   return std::unique_ptr<Log>(std::move(log));
 }
@@ -582,6 +593,12 @@ class Service {
   absl::Status OwnDataDir() {
     absl::StatusOr<std::unique_ptr<ProcessDirectory>> owned =
         ProcessDirectory::Acquire(options_.data_dir, ProcessDirectory::Contents::kKept);
+    if (absl::IsFailedPrecondition(owned.status()) && options_.log.embedded()) {
+      return WithOption("data_dir", absl::FailedPreconditionError(absl::StrCat(
+                                        owned.status().message(),
+                                        "; with the embedded log one process is all there is: for "
+                                        "more use Apache Kafka (log.kind: kafka)")));
+    }
     if (!owned.ok()) return WithOption("data_dir", owned.status());
     data_dir_ = *std::move(owned);
     return absl::OkStatus();

@@ -98,7 +98,8 @@ struct EmbeddedLog::Impl {
       : core(clock, metrics, std::max(options.memory_bytes, kMemoryBytesMin) / 3),
         database_bytes(std::max(options.memory_bytes, kMemoryBytesMin) * 2 / 3),
         writer(core, {options.sync_interval, options.retry_interval}),
-        upkeep(core, writer, {options.upkeep_interval}) {}
+        upkeep(core, writer,
+               {options.upkeep_interval, options.retention.count(), options.retention_bytes}) {}
 
   // What changes topics or positions from outside is made one at a time; `prepare` runs on the
   // writer's thread and, once the change is on the disk, `apply` too, under the core's mutex.

@@ -33,6 +33,10 @@ struct EmbeddedLogOptions {
   std::chrono::milliseconds sync_interval{1};
   // Between two rounds of retention and compaction; 0: only RunUpkeep().
   std::chrono::milliseconds upkeep_interval{15'000};
+  // How long, and how much of each partition, topics keep that say neither (`retention.ms`,
+  // `retention.bytes`); as a broker's log.retention.ms and log.retention.bytes. -1: no bound.
+  std::chrono::milliseconds retention{std::chrono::hours(7 * 24)};
+  int64_t retention_bytes = -1;
   std::chrono::milliseconds retry_interval{500};  // of a write that failed
   // In place of the system's files, for tests; outlives the log.
   rocksdb::Env* env = nullptr;

@@ -559,16 +559,17 @@ TEST_F(IndexerFunctionTest, ARejectedTopicThatTakesNothingFailsTheTask) {
 }
 
 TEST_F(IndexerFunctionTest, ARejectionMayBeAcknowledgedAfterAnotherIndexerHasPassedIt) {
+  const DeadLetterRecord letter = NewLetter(customer_);
   auto slow = Make();
   slow->Read(0, "garbage");
   auto fast = Make();
   fast->Read(0, "garbage");
   fast->ctx.Acknowledge(0);
-  fast->Read(1, NewLetter(customer_));
+  fast->Read(1, letter);
   fast->Advance(limits_.wait_max);
   ASSERT_TRUE(UntilCompleted(*fast, 2));
   // The slow one hears of it by its next write, which it does again.
-  slow->Read(1, NewLetter(customer_));
+  slow->Read(1, letter);
   slow->ctx.Acknowledge(0);
   slow->Advance(limits_.wait_max);
   ASSERT_TRUE(UntilCompleted(*slow, 2));

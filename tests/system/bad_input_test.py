@@ -9,11 +9,13 @@ import threading
 import unittest
 
 from broker import Broker
-from harness import ARRIVE_S, Customer, SystemTest, World, now, wait_until
+from harness import (ALL_ROLES, ARRIVE_S, Customer, SystemTest, World, kafka_only, now,
+                     wait_until)
 
 TYPES = ("order.created", "order.paid")
 
 
+@kafka_only("it is what others write to a topic")
 class BadEventTest(SystemTest):
     """Records that somebody writes to a source topic."""
 
@@ -129,7 +131,7 @@ class BadRequestTest(SystemTest):
 
     @classmethod
     def begin(cls, world):
-        world.serve(TYPES, roles="api")
+        world.serve(TYPES, roles=ALL_ROLES if world.embedded else "api")
         cls.customer = Customer(world, ["mine"])
         cls.stranger = Customer(world, ["theirs"])
         cls.url = "https://example.com/hook"
@@ -253,6 +255,7 @@ class BadRequestTest(SystemTest):
                 pass
             return s.makefile("rb").readline()
 
+    @kafka_only("the embedded log takes every event that the API does")
     def test_names_the_event_that_its_topic_never_takes_and_stores_all_others(self):
         topic = self.world.source_prefix + "order.small"
         broker = Broker(self.world.brokers)
@@ -409,6 +412,7 @@ class GuardTest(SystemTest):
         self.assertEqual(connected, [])
 
 
+@kafka_only("they are options of Kafka, or no log plays a part")
 class BadStartTest(unittest.TestCase):
     """Options and servers that are not what they must be. No process is left running."""
 

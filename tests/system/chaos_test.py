@@ -14,7 +14,7 @@ from harness import LOG, ROOT, needed
 SEED = 4
 KILLS = 3
 FAULTS = {"kafka": "kill_worker,kill_matcher,kill_all,network_cut,disk_full",
-          "embedded": "kill_all,restart,disk_full"}
+          "embedded": "kill_all,restart,postgres,disk_full"}
 RATE = 60
 
 

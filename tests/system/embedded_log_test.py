@@ -59,15 +59,21 @@ class EmbeddedLogTest(SystemTest):
         self.assertEqual(second.returncode, 1, second.stderr)
         self.assertIn("in use by another process", second.stderr)
         self.assertIn("Apache Kafka", second.stderr)
+        again = self.world.run("serve", env=self.world.api.env)
+        self.assertEqual(again.returncode, 1, again.stderr)
+        self.assertIn("owned by another running process", again.stderr)
+        self.assertIn("Apache Kafka", again.stderr)
 
     def test_refuses_to_be_one_of_several_processes(self):
         part = self.world.run("serve", "--roles=api,worker")
         self.assertEqual(part.returncode, 2, part.stderr)
         self.assertIn('option log.kind: ', part.stderr)
         self.assertIn('lacks "matcher"', part.stderr)
-        rescale = self.world.run("rescale", "--key-groups=4")
-        self.assertEqual(rescale.returncode, 2, rescale.stderr)
-        self.assertIn("needs Apache Kafka", rescale.stderr)
+        for command in (("rescale", "--key-groups=4"), ("state", "upgrade"),
+                        ("savepoint", "create", f"--to={self.world.dir}/savepoint")):
+            refused = self.world.run(*command)
+            self.assertEqual(refused.returncode, 2, refused.stderr)
+            self.assertIn("needs Apache Kafka", refused.stderr)
 
 
 if __name__ == "__main__":

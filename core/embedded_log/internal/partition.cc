@@ -44,8 +44,10 @@ TopicPolicy PolicyOf(const std::vector<std::pair<std::string, std::string>>& set
       continue;
     } else if (name == "retention.ms") {
       policy.retention_ms = number;
+      policy.says_retention = true;
     } else if (name == "retention.bytes") {
       policy.retention_bytes = number;
+      policy.says_retention = true;
     } else if (name == "delete.retention.ms") {
       policy.tombstone_ms = number;
     } else if (name == "min.compaction.lag.ms") {

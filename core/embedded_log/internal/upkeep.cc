@@ -132,13 +132,15 @@ void Upkeep::Age(const PartitionPtr& partition, const TopicPolicy& policy) {
         core_.database->FirstRunWhere(partition->id, extent.begin, extent.end, stays);
     if (place.ok()) to = std::max(to, place->has_value() ? (*place)->base : extent.end);
   };
-  if (policy.retention_ms >= 0 &&
-      core_.OpenFor() >= std::min<Duration>(kGrace, milliseconds(policy.retention_ms))) {
-    const int64_t cutoff = NowMillis() - policy.retention_ms;
+  const int64_t keep_ms = policy.says_retention ? policy.retention_ms : options_.retention_ms;
+  const int64_t keep_bytes =
+      policy.says_retention ? policy.retention_bytes : options_.retention_bytes;
+  if (keep_ms >= 0 && core_.OpenFor() >= std::min<Duration>(kGrace, milliseconds(keep_ms))) {
+    const int64_t cutoff = NowMillis() - keep_ms;
     look([cutoff](const RunPlace& run) { return run.header.high_ms >= cutoff; });
   }
-  if (policy.retention_bytes >= 0) {
-    const auto most = static_cast<uint64_t>(policy.retention_bytes);
+  if (keep_bytes >= 0) {
+    const auto most = static_cast<uint64_t>(keep_bytes);
     look([&](const RunPlace& run) {
       return extent.end_bytes - std::min(extent.end_bytes, run.header.bytes_before) <= most;
     });

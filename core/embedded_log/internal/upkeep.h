@@ -24,7 +24,10 @@ namespace postrider::embedded_log_internal {
 class Upkeep {
  public:
   struct Options {
-    Duration interval{};        // between two rounds
+    Duration interval{};  // between two rounds
+    // Of topics that say nothing of how long or how much is kept. -1: no bound.
+    int64_t retention_ms = 604'800'000;
+    int64_t retention_bytes = -1;
     size_t keys_max = 200'000;  // of one compaction in memory, about 50 bytes each
   };
   Upkeep(Core& core, Writer& writer, const Options& options);

@@ -154,6 +154,29 @@ TEST_F(EmbeddedLogTest, KeepsSoManyBytes) {
   EXPECT_EQ(ReadAll({"a", 0}).records.front().offset, range->begin);
 }
 
+TEST_F(EmbeddedLogTest, TopicsThatSayNothingKeepWhatTheLogIsToldAtEachStart) {
+  options_.retention = hours(2);
+  Open();
+  MakeTopic("silent", 1, {});
+  MakeTopic("says", 1, {{"retention.ms", "-1"}});
+  for (int i = 0; i < 1'000; i += 10) {
+    AppendMany({"silent", 0}, 10, 1'000, i);
+    AppendMany({"says", 0}, 10, 1'000, i);
+  }
+  clock_.Advance(hours(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"silent", 0}, kTimeout)->begin, 0);
+  options_.retention_bytes = 500'000;
+  Reopen();
+  log_->RunUpkeep();
+  EXPECT_GT(log_->Offsets({"silent", 0}, kTimeout)->begin, 500);
+  EXPECT_LT(log_->Offsets({"silent", 0}, kTimeout)->begin, 530);
+  clock_.Advance(hours(1) + milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_EQ(log_->Offsets({"silent", 0}, kTimeout)->begin, 1'000);
+  EXPECT_EQ(log_->Offsets({"says", 0}, kTimeout)->begin, 0) << "what it says itself rules";
+}
+
 TEST_F(EmbeddedLogTest, GivesTheDiskBackThatWasTrimmed) {
   Open();
   MakeTopic("a", 1, {{"retention.ms", "-1"}});
