@@ -21,6 +21,7 @@ namespace postrider::embedded_log_internal {
 namespace {
 
 constexpr char kLockName[] = "lock";
+constexpr char kDatabaseName[] = "db";
 constexpr char kFormatName[] = "FORMAT";
 constexpr char kNewFormatName[] = "FORMAT.new";
 constexpr char kFormatWord[] = "postrider-log ";
@@ -102,6 +103,13 @@ absl::StatusOr<std::string> ReadFormat(const std::string& path) {
   return ReadSmall(path, kFormatName, kFormatBytesMax);
 }
 
+// What was made, renamed or removed in it is so after a power loss too.
+absl::Status SyncEntries(const std::string& path) {
+  const File directory(path, O_RDONLY | O_DIRECTORY);
+  if (directory.get() < 0 || fsync(directory.get()) != 0) return Unavailable(path, errno);
+  return absl::OkStatus();
+}
+
 // Whole or not at all.
 absl::Status WriteSmall(const std::string& path, const char* name, const std::string& text) {
   const std::string fresh = absl::StrCat(path, "/", name, ".new");
@@ -114,9 +122,7 @@ absl::Status WriteSmall(const std::string& path, const char* name, const std::st
   if (rename(fresh.c_str(), absl::StrCat(path, "/", name).c_str()) != 0) {
     return Unavailable(path, errno);
   }
-  const File directory(path, O_RDONLY | O_DIRECTORY);
-  if (directory.get() < 0 || fsync(directory.get()) != 0) return Unavailable(path, errno);
-  return absl::OkStatus();
+  return SyncEntries(path);
 }
 
 absl::Status CheckVersion(const std::string& path, absl::string_view text) {
@@ -162,10 +168,14 @@ absl::Status CheckFormat(const std::string& path) {
     for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
       const std::string name = entry.path().filename().string();
       if (name == kLockName || name == kNewFormatName) continue;
+      if (name == kDatabaseName && std::filesystem::is_empty(entry.path(), error)) continue;
       return absl::FailedPreconditionError(
           absl::StrCat("embedded log: ", path, " holds ", name, ", which is not ours, and no file ",
                        kFormatName, "; name a directory of its own"));
     }
+    if (error) return Unavailable(path, error.value());
+    // RocksDB syncs what it makes in it, not that it is there.
+    std::filesystem::create_directory(absl::StrCat(path, "/", kDatabaseName), error);
     if (error) return Unavailable(path, error.value());
     return WriteSmall(path, kFormatName, absl::StrCat(kFormatWord, LogDirectory::kVersion, "\n"));
   }
@@ -177,8 +187,9 @@ absl::Status CheckFormat(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::Acquire(const std::string& path) {
   std::error_code error;
-  std::filesystem::create_directory(path, error);
+  const bool made = std::filesystem::create_directory(path, error);
   if (error) return Unavailable(path, error.value());
+  if (made) RETURN_IF_ERROR(SyncEntries(absl::StrCat(path, "/..")));
   ASSIGN_OR_RETURN(const int lock_fd, TakeLock(path));
   std::unique_ptr<LogDirectory> directory(new LogDirectory(path, lock_fd));
   RETURN_IF_ERROR(CheckFormat(path));
@@ -206,6 +217,8 @@ absl::StatusOr<std::unique_ptr<LogDirectory>> LogDirectory::HoldCopy(const std::
   ASSIGN_OR_RETURN(const int lock_fd, LockCopy(path));
   return std::unique_ptr<LogDirectory>(new LogDirectory(path, lock_fd));
 }
+
+std::string LogDirectory::database() const { return absl::StrCat(path_, "/", kDatabaseName); }
 
 LogDirectory::~LogDirectory() {
   if (lock_fd_ >= 0) close(lock_fd_);

@@ -34,7 +34,7 @@ class LogDirectory {
   LogDirectory& operator=(const LogDirectory&) = delete;
 
   // Where the database goes.
-  std::string database() const { return path_ + "/db"; }
+  std::string database() const;
   // How far it was acknowledged.
   std::string acknowledged() const { return path_ + "/acknowledged"; }
 
