@@ -44,6 +44,7 @@
 #include "core/crypto/key_ring.h"
 #include "core/crypto/random.h"
 #include "core/embedded_log/embedded_log.h"
+#include "core/embedded_log/inspect.h"
 #include "core/http/address_guard.h"
 #include "core/http/egress_proxy.h"
 #include "core/http/own_addresses.h"
@@ -315,6 +316,20 @@ absl::Status NeedsKafka(const ProgramOptions& options, absl::string_view command
       absl::StrCat("option log.kind: `postrider ", command,
                    "` needs Apache Kafka (log.kind: kafka): the embedded log belongs to the one "
                    "process that serves"));
+}
+
+absl::Status UpgradeState(const ProgramOptions& options, const std::string& pool, bool finish) {
+  const SystemClock clock;
+  Metrics metrics;
+  if (!options.log.embedded()) {
+    ASSIGN_OR_RETURN(const std::unique_ptr<KafkaLog> log,
+                     KafkaLog::Open(options.kafka, clock, metrics));
+    return RunStateUpgrade(pool, finish, *log, clock, options.kafka.prefix);
+  }
+  // Opening makes what is missing.
+  RETURN_IF_ERROR(LogInspector::Open(options.EmbeddedLogDirectory()).status());
+  ASSIGN_OR_RETURN(const std::unique_ptr<Log> log, OpenEmbeddedLog(options, clock, metrics));
+  return RunStateUpgrade(pool, finish, *log, clock, options.kafka.prefix);
 }
 
 // Where a listener of ours is, whose option ProgramOptions::Check() has looked at. `port`: the real
@@ -1389,10 +1404,7 @@ int Main(int argc, char** argv) {
     return status.ok() ? 0 : Fail(status);
   }
   if (*upgrade) {
-    status = NeedsKafka(program, "state upgrade");
-    if (status.ok()) {
-      status = RunStateUpgrade(pool.empty() ? program.worker.pool : pool, finish, program.kafka);
-    }
+    status = UpgradeState(program, pool.empty() ? program.worker.pool : pool, finish);
     return status.ok() ? 0 : Fail(status);
   }
   if (*serve) {

@@ -3,7 +3,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,9 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "core/base/clock.h"
-#include "core/base/metrics.h"
 #include "core/base/status_macros.h"
-#include "core/kafka/kafka_log.h"
 #include "core/stream/control_record.h"
 #include "core/stream/log.h"
 #include "core/stream/pool_plan.h"
@@ -25,25 +22,23 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// How long a first answer of Kafka is waited for, and each later one.
+// How long a first answer of the log is waited for, and each later one.
 constexpr milliseconds kPing{10'000};
 constexpr milliseconds kSilenceMax{30'000};
 
 }  // namespace
 
-absl::Status RunStateUpgrade(const std::string& pool, bool finish, const KafkaOptions& kafka) {
-  SystemClock clock;
-  Metrics metrics;
-  ASSIGN_OR_RETURN(const std::unique_ptr<KafkaLog> log, KafkaLog::Open(kafka, clock, metrics));
-  RETURN_IF_ERROR(log->Ping(kPing));
+absl::Status RunStateUpgrade(const std::string& pool, bool finish, Log& log, const Clock& clock,
+                             const std::string& prefix) {
+  RETURN_IF_ERROR(log.Ping(kPing));
   // All of them are looked at before anything is written.
   std::vector<std::pair<std::string, std::vector<StateUpgrade>>> found;
   ASSIGN_OR_RETURN(const uint64_t generation,
-                   ReadGeneration(*log, clock, ControlTopicName(kafka.prefix), pool));
+                   ReadGeneration(log, clock, ControlTopicName(prefix), pool));
   const std::string topics = GenerationName(pool, generation);
-  for (const TopicSpec& topic : delivery::WorkerRole::Topics(kafka.prefix, topics, 1, 1)) {
+  for (const TopicSpec& topic : delivery::WorkerRole::Topics(prefix, topics, 1, 1)) {
     ASSIGN_OR_RETURN(std::vector<StateUpgrade> upgrades,
-                     FindStateUpgrades(*log, clock, topic.name, kSilenceMax));
+                     FindStateUpgrades(log, clock, topic.name, kSilenceMax));
     if (!upgrades.empty()) found.emplace_back(topic.name, std::move(upgrades));
   }
   if (found.empty()) {
@@ -52,7 +47,7 @@ absl::Status RunStateUpgrade(const std::string& pool, bool finish, const KafkaOp
   }
   for (const auto& [changelog, upgrades] : found) {
     if (finish) {
-      RETURN_IF_ERROR(FinishStateUpgrades(*log, clock, changelog, upgrades, kSilenceMax));
+      RETURN_IF_ERROR(FinishStateUpgrades(log, clock, changelog, upgrades, kSilenceMax));
     }
     for (const StateUpgrade& upgrade : upgrades) {
       std::printf("%s  %s: version %u\n", finish ? "finished" : "can be finished",

@@ -69,11 +69,29 @@ class EmbeddedLogTest(SystemTest):
         self.assertEqual(part.returncode, 2, part.stderr)
         self.assertIn('option log.kind: ', part.stderr)
         self.assertIn('lacks "matcher"', part.stderr)
-        for command in (("rescale", "--key-groups=4"), ("state", "upgrade"),
-                        ("savepoint", "create", f"--to={self.world.dir}/savepoint")):
+        for command in (("rescale", "--key-groups=4"), ("savepoint", "create",
+                                                           f"--to={self.world.dir}/savepoint")):
             refused = self.world.run(*command)
             self.assertEqual(refused.returncode, 2, refused.stderr)
             self.assertIn("needs Apache Kafka", refused.stderr)
+
+    def test_finishes_an_upgrade_of_state_while_the_service_is_stopped(self):
+        self.customer.endpoint(self.path)
+        self.world.settle()
+        env = {name: self.world.api.env[name] for name in ("POSTRIDER_DATA_DIR",)}
+        running = self.world.run("state", "upgrade", env=env)
+        self.assertEqual(running.returncode, 1, running.stderr)
+        self.assertIn("in use by another process", running.stderr)
+        self.world.api.process.terminate()
+        self.world.api.process.wait()
+        first = self.world.run("state", "upgrade", "--finish", env=env)
+        self.assertEqual(first.returncode, 0, first.stderr)
+        again = self.world.run("state", "upgrade", env=env)
+        self.assertIn("nothing to finish", again.stdout)
+        self.world.api.start().wait_ready()
+        events = self.events(3, self.tenant)
+        self.world.publish(events)
+        self.world.wait_ids(self.path, {event["id"] for event in events})
 
 
 if __name__ == "__main__":
