@@ -15,6 +15,7 @@ namespace postrider::api {
 namespace {
 
 constexpr std::chrono::seconds kAskAgain{1};
+constexpr std::chrono::seconds kAskWhenSomeAreOld{600};
 
 bool IsDone(const Response& response) { return response.status >= 200 && response.status < 300; }
 
@@ -50,6 +51,12 @@ void Call::LookUp(Step body) {
             ProblemRetry(409, "A request with this Idempotency-Key is under way.", kAskAgain));
       case Kept::State::kDone:
         return call->Answer(std::move(kept->answer));
+      case Kept::State::kFull:
+        return call->Answer(ProblemRetry(
+            429,
+            "There are too many Idempotency-Keys of the last 24 hours; send the request "
+            "without one, or wait.",
+            kAskWhenSomeAreOld));
       case Kept::State::kOther:
         return call->Answer(
             Problem(422,
@@ -87,10 +94,11 @@ void Call::Keep(Response response) {
 
 void Call::CommitNow(Step next) {
   hold_ = Hold::kNothing;  // the lock goes with the transaction, however it ends
-  tx_->Commit([call = shared_from_this(), next = std::move(next)](absl::Status committed) mutable {
-    if (!committed.ok()) return call->Fail(committed);
-    std::move(next)();
-  });
+  tx_->Commit(
+      [call = shared_from_this(), next = std::move(next)](const absl::Status& committed) mutable {
+        if (!committed.ok()) return call->Fail(committed);
+        std::move(next)();
+      });
 }
 
 void Call::CommitThen(Step next) {
@@ -127,16 +135,16 @@ void Call::EndClaim(Response response) {
                                       ? FinishAnswer(*request.idempotency, api.keys, response)
                                       : ReleaseKey(*request.idempotency);
   if (!end.ok()) return Fail(end.status());
-  Transaction::Run(
-      api.pool, as_, {*std::move(end)},
-      [call = shared_from_this(),
-       response = std::move(response)](absl::StatusOr<std::vector<QueryResult>> ended) mutable {
-        if (!ended.ok()) {
-          POSTRIDER_LOG(kWarn, "an answer is not kept", {"route", call->request.idempotency->route},
-                        {"why", ended.status().message()});
-        }
-        std::move(call->respond_)(std::move(response));
-      });
+  Transaction::Run(api.pool, as_, {*std::move(end)},
+                   [call = shared_from_this(), response = std::move(response)](
+                       const absl::StatusOr<std::vector<QueryResult>>& ended) mutable {
+                     if (!ended.ok()) {
+                       POSTRIDER_LOG(kWarn, "an answer is not kept",
+                                     {"route", call->request.idempotency->route},
+                                     {"why", ended.status().message()});
+                     }
+                     std::move(call->respond_)(std::move(response));
+                   });
 }
 
 Response JsonResponse(int status, const JsonValue& document) {

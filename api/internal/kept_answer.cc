@@ -142,7 +142,9 @@ Statement LookUpKept(const IdempotencyKey& key) {
               Interval(kClaimLasts), " AS running FROM ", kTable, " WHERE ", kThisRow,
               " AND created_at > now() - ", Interval(kAnswersKept),
               ") SELECT k.answer_sealed, CASE WHEN k.answer_sealed IS NOT NULL THEN 'done' WHEN "
-              "k.running THEN 'running' WHEN pg_try_advisory_xact_lock($4::bigint) THEN 'free' "
+              "k.running THEN 'running' WHEN (SELECT count(*) FROM (SELECT 1 FROM ",
+              kTable, " WHERE owner = $1 LIMIT ", kKeptMost, ") AS own) >= ", kKeptMost,
+              " THEN 'full' WHEN pg_try_advisory_xact_lock($4::bigint) THEN 'free' "
               "ELSE 'running' END AS state FROM (SELECT 1) AS one LEFT JOIN k ON true"),
           std::move(params)};
 }
@@ -157,6 +159,8 @@ absl::StatusOr<Kept> ReadKept(const IdempotencyKey& key, const KeyRing& keys,
   Kept kept;
   if (state == "running") {
     kept.state = Kept::State::kRunning;
+  } else if (state == "full") {
+    kept.state = Kept::State::kFull;
   } else if (state == "done" && sealed) {
     absl::StatusOr<Kept> opened = OpenAnswer(key, keys, *sealed);
     if (opened.ok()) return opened;

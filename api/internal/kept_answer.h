@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -26,21 +27,25 @@ namespace postrider::api {
 //
 // Work that Postgres has no part in (a test message) cannot be in the transaction: ClaimKey() is
 // committed before it, FinishAnswer() or ReleaseKey() after it. When the process dies in between,
-// nobody knows what was done: the key answers 409 for kClaimLasts, then the request is done
-// (again).
+// nobody knows what was done: the key answers 409 for kClaimLasts, then the request is done,
+// perhaps again.
 //
 // Threads: any.
+// Bounds:  kKeptBytesMax an answer, kKeptMost answers an owner; past it a new key is refused (429).
 inline constexpr std::chrono::hours kAnswersKept{24};
 // Longer than any request takes.
 inline constexpr std::chrono::minutes kClaimLasts{2};
 // Of an answer's body; none of those that are kept comes near it.
 inline constexpr size_t kKeptBytesMax = 4 << 20;
+// Of one owner, beside what is under way. Old ones count until they are purged.
+inline constexpr int64_t kKeptMost = 100'000;
 
 Statement LookUpKept(const IdempotencyKey& key);
 struct Kept {
   enum class State {
     kFree,        // the request may go on: the key is its own until the transaction's end
     kRunning,     // another one is under way
+    kFull,        // the owner has kKeptMost already
     kDone,        // `answer`
     kOther,       // it was used for another request
     kUnreadable,  // it was done, but no master key opens the answer

@@ -292,6 +292,26 @@ TEST_F(IdempotencyTest, IsKeptForADay) {
   EXPECT_EQ(Create(customer, "k").body, fresh.body);
 }
 
+TEST_F(IdempotencyTest, RefusesNewKeysOfOneWhoHasTooMany) {
+  const Customer customer = MakeCustomer();
+  const HttpReply first = Create(customer, "k");
+  ASSERT_OK(operator_->Script(
+      absl::StrCat("INSERT INTO postrider.idempotency_keys (owner, route, key_sha256, customer_id, "
+                   "answer_sealed) SELECT '",
+                   Uuid(customer), "', 'r', sha256(i::text::bytea), '", Uuid(customer),
+                   "', '\\x01' FROM generate_series(1, 99998) AS i")));
+  EXPECT_EQ(Create(customer, "the last").status, 201);
+  const HttpReply refused = Create(customer, "one more");
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_EQ(refused.Header("retry-after"), "600");
+  EXPECT_EQ(Create(customer, "k").body, first.body) << "what is kept is told all the same";
+  EXPECT_EQ(Endpoints(customer), 2u);
+  MakeEndpoint(customer);  // without a key
+  EXPECT_EQ(Create(MakeCustomer(), "k").status, 201) << "others are not hurt";
+  // Not for the tests that count them.
+  Age(customer, "25 hours");
+}
+
 TEST_F(IdempotencyTest, LiesSealedAndBehindTheWall) {
   const Customer customer = MakeCustomer();
   const Customer other = MakeCustomer();
