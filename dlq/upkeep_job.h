@@ -17,8 +17,8 @@ namespace postrider::dlq {
 
 // What is deleted from Postgres.
 enum class Upkeep : size_t {
-  kErase,       // what is to be forgotten: letters, attempts, status
-  kPurge,       // rows of desired state that were deleted 30 days ago
+  kErase,       // what is to be forgotten: letters, attempts, status, kept answers of the API
+  kPurge,       // rows of desired state that were deleted 30 days ago, kept answers of a day ago
   kLetterDays,  // days of letters that are all past their retention
 };
 inline constexpr size_t kUpkeeps = 3;
