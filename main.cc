@@ -111,6 +111,7 @@ struct LogOptions {
   milliseconds sync_interval{1};
   milliseconds retention{hours(7 * 24)};
   int64_t retention_bytes = 0;
+  int64_t reserve_bytes = 256 << 20;
 
   bool embedded() const { return kind == "embedded"; }
   void Register(Options& options) {
@@ -133,6 +134,9 @@ struct LogOptions {
     options.AddBytes("log.retention_bytes", &retention_bytes, 0, int64_t{1} << 50,
                      "The same by size, of each source partition; 0: no bound. What is over it is "
                      "deleted, matched or not.");
+    options.AddBytes("log.reserve", &reserve_bytes, 0, int64_t{1} << 40,
+                     "The embedded log: with less free on its disk, or less than an eighth of it, "
+                     "events are refused with 503.");
   }
 };
 
@@ -304,6 +308,7 @@ absl::StatusOr<std::unique_ptr<Log>> OpenEmbeddedLog(const ProgramOptions& optio
   embedded.memory_bytes = static_cast<size_t>(options.log.memory_bytes);
   embedded.sync_interval = options.log.sync_interval;
   embedded.retention = options.log.retention;
+  embedded.reserve_bytes = static_cast<uint64_t>(options.log.reserve_bytes);
   embedded.retention_bytes = options.log.retention_bytes == 0 ? -1 : options.log.retention_bytes;
   ASSIGN_OR_RETURN(std::unique_ptr<EmbeddedLog> log, EmbeddedLog::Open(embedded, clock, metrics));
   return std::unique_ptr<Log>(std::move(log));
@@ -455,7 +460,10 @@ class Service {
     if (options_.Has("worker")) RETURN_IF_ERROR(PrepareState());
     ASSIGN_OR_RETURN(loop_, EventLoop::Create(clock_));
     RETURN_IF_ERROR(loop_->Watch(signal_fd_, kFdReadable, [this](uint32_t) { OnSignal(); }));
-    RETURN_IF_ERROR(OpenLog());
+    // A disk that is full is waited for, with the probes.
+    if (absl::Status opened = OpenLog(); !absl::IsResourceExhausted(opened)) {
+      RETURN_IF_ERROR(opened);
+    }
     api::ServerOptions probes;
     probes.listen = options_.probes_listen;
     probes.connections_max = 64;
@@ -715,11 +723,13 @@ class Service {
     constexpr milliseconds kEnsure{2'000};
     const MonotonicTime until = clock_.Now() + options_.startup_timeout;
     while (true) {
-      absl::Status status = log_->Ping(kPing);
+      absl::Status status = log_ == nullptr ? OpenLog() : absl::OkStatus();
+      if (status.ok()) status = log_->Ping(kPing);
       if (status.ok()) status = log_->EnsureTopics(OwnTopics(options_), kEnsure);
       if (status.ok()) status = EnsurePool(kEnsure);
       if (status.ok()) return status;
-      const bool retry = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+      const bool retry = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                         absl::IsResourceExhausted(status);
       if (!retry || clock_.Now() >= until) return status;
       POSTRIDER_LOG(kWarn, "waiting for the log", {"why", status.message()});
       // Serves the probes and the signals meanwhile.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -93,11 +94,20 @@ absl::Status TooManyCalls() {
 }  // namespace
 
 struct EmbeddedLog::Impl {
+  static std::function<std::filesystem::space_info()> SpaceOf(const EmbeddedLogOptions& options) {
+    if (options.space != nullptr) return options.space;
+    return [directory = options.directory] {
+      std::error_code error;
+      return std::filesystem::space(directory, error);
+    };
+  }
+
   Impl(const EmbeddedLogOptions& options, const Clock& clock, Metrics& metrics)
       // A third for the latest records, which is where readers are.
       : core(clock, metrics, std::max(options.memory_bytes, kMemoryBytesMin) / 3),
         database_bytes(std::max(options.memory_bytes, kMemoryBytesMin) * 2 / 3),
-        writer(core, {options.sync_interval, options.retry_interval}),
+        writer(core, {options.sync_interval, options.retry_interval, options.slow_after,
+                      options.reserve_bytes, SpaceOf(options)}),
         upkeep(core, writer,
                {options.upkeep_interval, options.retention.count(), options.retention_bytes}) {}
 

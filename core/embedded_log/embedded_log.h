@@ -3,6 +3,8 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -38,8 +40,16 @@ struct EmbeddedLogOptions {
   std::chrono::milliseconds retention{std::chrono::hours(7 * 24)};
   int64_t retention_bytes = -1;
   std::chrono::milliseconds retry_interval{500};  // of a write that failed
+  // A write that takes longer makes Ping() say so: a disk that hangs fails no write.
+  std::chrono::milliseconds slow_after{3'000};
+  // What is to stay free on the disk, or an eighth of it when that is less: below it records are
+  // refused with kResourceExhausted whose topic says nothing of how long it keeps them. So events
+  // from outside leave room for what makes room: results, commits, trims and retention.
+  uint64_t reserve_bytes = 256 << 20;
   // In place of the system's files, for tests; outlives the log.
   rocksdb::Env* env = nullptr;
+  // In place of what the file system says, for tests. Threads: the writer's.
+  std::function<std::filesystem::space_info()> space;
 };
 
 // The Log in one process, on a RocksDB in a directory of its own: for those who have one machine
@@ -52,9 +62,10 @@ struct EmbeddedLogOptions {
 // min.cleanable.dirty.ratio and min.compaction.lag.ms say, with Kafka's defaults; replication is
 // not looked at.
 //
-// A disk that is full or fails a write: nothing is answered, Ping() says why, group members are
-// told that the log is not reachable, reads go on, and the same write is tried again until it goes
-// through. Producers' queues fill meanwhile. So nothing acknowledged is lost.
+// A disk that is nearly full refuses records from outside at once (EmbeddedLogOptions::
+// reserve_bytes). One that is full or fails a write: nothing is answered, Ping() says why, group
+// members are told that the log is not reachable, reads go on, and the same write is tried again
+// until it goes through. Producers' queues fill meanwhile. So nothing acknowledged is lost.
 //
 // Records are stamped with the wall clock, and age by what passes while the log is open: a clock
 // that is set meanwhile ages none of them. What a start finds too old stays for another hour.

@@ -231,9 +231,8 @@ class Chaos:
 
     def do_disk_full(self):
         victim = self.workers[min(1, len(self.workers) - 1)]
-        # Without room for its log a process does not start at all.
-        anew = self.rng.random() < 0.5 and not self.stage.embedded
-        if anew:  # Its stores are to be made on a full disk.
+        anew = self.rng.random() < 0.5
+        if anew:  # Its stores are to be made on a full disk, and its log opened.
             victim.stop()
         self.disk.fill()
         if anew:

@@ -30,12 +30,17 @@ LogMetrics::LogMetrics(Metrics& metrics)
           metrics.AddCounter("postrider_embedded_log_compacted_records_total",
                              "Records that compaction by key or the age of tombstones removed")),
       writable(metrics.AddGauge("postrider_embedded_log_writable",
-                                "1 while writes go through, 0 while the disk is full or fails")),
+                                "1 while writes go through, 0 while the disk is full, fails or "
+                                "hangs")),
+      takes_events(metrics.AddGauge("postrider_embedded_log_takes_events",
+                                    "1 while there is room for events, 0 while the disk is nearly "
+                                    "full and they are refused")),
       disk_bytes(metrics.AddGauge("postrider_embedded_log_disk_bytes",
                                   "Bytes of the log's tables on the disk")),
       memory_bytes(metrics.AddGauge("postrider_embedded_log_memory_bytes",
                                     "Bytes of cached blocks and memtables")) {
   writable.Set(1);
+  takes_events.Set(1);
 }
 
 PartitionPtr Core::FindPartition(const TopicPartition& tp) const {

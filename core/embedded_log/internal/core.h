@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -37,6 +38,7 @@ struct LogMetrics {
   Counter& cold_reads;
   Counter& compacted_records;
   Gauge& writable;
+  Gauge& takes_events;
   Gauge& disk_bytes;
   Gauge& memory_bytes;
 };
@@ -73,6 +75,7 @@ class Core {
 
   const Clock& clock;
   LogMetrics metrics;
+  std::atomic<bool> nearly_full{false};  // of the disk
   const size_t tail_bytes_max;
   std::unique_ptr<Database> database;
 

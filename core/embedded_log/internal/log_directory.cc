@@ -35,6 +35,7 @@ absl::Status Unavailable(const std::string& path, int fault) {
   if (fault == EACCES || fault == EPERM || fault == EROFS) {
     text += "; let the user that Postrider runs as write there, or name another directory";
   }
+  if (fault == ENOSPC || fault == EDQUOT) return absl::ResourceExhaustedError(text);
   return absl::UnavailableError(text);
 }
 

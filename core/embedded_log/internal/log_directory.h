@@ -16,7 +16,7 @@ class LogDirectory {
 
   // Makes it if it is missing (its parent exists). kFailedPrecondition: another running process
   // holds it, a newer version of us has written it, or it holds files that are not ours; nothing
-  // was touched. kUnavailable: it cannot be made or written.
+  // was touched. kUnavailable: it cannot be made or written; kResourceExhausted: the disk is full.
   static absl::StatusOr<std::unique_ptr<LogDirectory>> Acquire(const std::string& path);
   // The same of one that is there, without changing anything in it; others may look at it too, and
   // none may acquire it meanwhile. kNotFound: there is no log.

@@ -19,6 +19,7 @@ using std::chrono::milliseconds;
 
 // What was trimmed takes its room until so much has come together.
 constexpr uint64_t kGiveBackBytes = 32 << 20;
+constexpr uint64_t kGiveBackBytesInNeed = 1 << 20;  // of a disk that is nearly full
 // Below it nothing is compacted.
 constexpr uint64_t kCompactBytesMin = 1 << 20;
 // What a start finds too old stays for so long, at most its retention: whoever was behind when the
@@ -218,7 +219,8 @@ void Upkeep::GiveBack(const PartitionPtr& partition) {
   if (!place.ok()) return;
   const uint64_t now = place->has_value() ? (*place)->header.bytes_before : extent.end_bytes;
   const bool first = offset == 0 && bytes == 0;
-  if (!first && now - std::min(now, bytes) < kGiveBackBytes) return;
+  const uint64_t least = core_.nearly_full ? kGiveBackBytesInNeed : kGiveBackBytes;
+  if (!first && now - std::min(now, bytes) < least) return;
   if (!first) core_.database->CompactRuns(partition->id, offset, extent.begin);
   offset = extent.begin;
   bytes = now;

@@ -23,6 +23,9 @@ constexpr size_t kHeadersMax = 1'000;
 // A flush that is behind is waited for as long before it counts as a failure.
 constexpr std::chrono::seconds kFlushPatience{2};
 constexpr std::chrono::milliseconds kFlushLook{5};
+// How often what is free on the disk is asked for: after so much was written, and so often.
+constexpr uint64_t kLookAtSpaceBytes = 4 << 20;
+constexpr std::chrono::seconds kLookAtSpaceEvery{1};
 
 size_t BytesOf(const AppendRecord& record) {
   size_t bytes = record.key.size() + record.value.size();
@@ -53,6 +56,10 @@ Writer::Writer(Core& core, const Options& options) : core_(core), options_(optio
 Writer::~Writer() { Stop(); }
 
 void Writer::Start() {
+  watch_ = std::thread([this] {
+    NameThread("log-watch");
+    Watch();
+  });
   thread_ = std::thread([this] {
     NameThread("log-writer");
     Run();
@@ -65,7 +72,9 @@ void Writer::Stop() {
     stopping_ = true;
   }
   wait_.Notify();
+  watch_wait_.Notify();
   if (thread_.joinable()) thread_.join();
+  if (watch_.joinable()) watch_.join();
 }
 
 void Writer::Append(const std::shared_ptr<AnswerBox>& box, AppendRecord&& record) {
@@ -131,7 +140,31 @@ bool Writer::Gather() {
   return !items_.empty() || !group_changes_.empty() || !stopping_;
 }
 
+void Writer::LookAtSpace() {
+  const auto now = std::chrono::steady_clock::now();
+  if (bytes_since_look_ < kLookAtSpaceBytes && now - looked_ < kLookAtSpaceEvery) return;
+  looked_ = now;
+  bytes_since_look_ = 0;
+  const std::filesystem::space_info space = options_.space();
+  if (space.available == static_cast<uintmax_t>(-1)) return;  // unknown
+  const uint64_t reserve = std::min<uint64_t>(options_.reserve_bytes, space.capacity / 8);
+  // A quarter more, so that it does not come and go.
+  const bool before = core_.nearly_full;
+  const bool nearly_full = space.available < (before ? reserve / 4 * 5 : reserve);
+  if (nearly_full == before) return;
+  core_.nearly_full = nearly_full;
+  core_.metrics.takes_events.Set(nearly_full ? 0 : 1);
+  if (nearly_full) {
+    POSTRIDER_LOG(kError, "the disk of the embedded log is nearly full: events are refused",
+                  {"free_mb", space.available >> 20}, {"reserve_mb", reserve >> 20});
+  } else {
+    POSTRIDER_LOG(kInfo, "the disk of the embedded log has room again",
+                  {"free_mb", space.available >> 20});
+  }
+}
+
 void Writer::Compose() {
+  LookAtSpace();
   set_.Clear();
   touched_.clear();
   answers_.clear();
@@ -177,6 +210,11 @@ absl::StatusOr<int64_t> Writer::Place(AppendRecord& record, int64_t ms, int64_t 
   if (record.key.empty() && record.value.empty() && record.headers.empty()) {
     return absl::InvalidArgumentError("embedded log: the record says nothing");
   }
+  if (core_.nearly_full && !topic.policy.says_retention && !topic.policy.compacted) {
+    return absl::ResourceExhaustedError(
+        "embedded log: its disk is nearly full; make room, or lower log.retention or "
+        "log.retention_bytes");
+  }
   const PartitionPtr& partition = topic.partitions[static_cast<size_t>(record.partition)];
   if (!partition->touched) {
     partition->touched = true;
@@ -208,7 +246,7 @@ bool Writer::WriteUntilDone() {
     synced_ = begin;
     absl::Status status;
     if (told) status = core_.database->Recover();
-    if (status.ok()) status = core_.database->Write(set_);
+    if (status.ok()) status = Write();
     if (status.ok()) {
       core_.metrics.write_seconds.Observe(
           std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
@@ -225,12 +263,41 @@ bool Writer::WriteUntilDone() {
     const auto stopping = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; };
     if (wait_.For(mutex_, wait, stopping)) return false;
   }
-  if (told) {
-    POSTRIDER_LOG(kInfo, "the embedded log is written again");
-    absl::MutexLock lock(&core_.mutex);
-    core_.SetWritable(absl::OkStatus());
-  }
+  absl::MutexLock lock(&core_.mutex);
+  if (core_.writable.ok()) return true;
+  POSTRIDER_LOG(kInfo, "the embedded log is written again");
+  core_.SetWritable(absl::OkStatus());
   return true;
+}
+
+absl::Status Writer::Write() {
+  {
+    absl::MutexLock lock(&core_.mutex);
+    write_began_ = std::chrono::steady_clock::now();
+  }
+  absl::Status status = core_.database->Write(set_);
+  absl::MutexLock lock(&core_.mutex);
+  write_began_.reset();
+  return status;
+}
+
+void Writer::Watch() {
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto stopping = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; };
+      if (watch_wait_.For(mutex_, options_.slow_after / 3, stopping)) return;
+    }
+    absl::MutexLock lock(&core_.mutex);
+    if (!write_began_ || !core_.writable.ok()) continue;
+    const auto took = std::chrono::steady_clock::now() - *write_began_;
+    if (took < options_.slow_after) continue;
+    const absl::Status slow = absl::UnavailableError(
+        absl::StrCat("embedded log: a write has not ended for ",
+                     std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), " ms"));
+    POSTRIDER_LOG(kError, "the disk of the embedded log hangs", {"why", slow.message()});
+    core_.SetWritable(slow);
+  }
 }
 
 void Writer::TellFailure(const absl::Status& status) {
@@ -249,6 +316,7 @@ void Writer::AnswerAll() {
   core_.metrics.groups.Increment();
   core_.metrics.appends.Add(static_cast<double>(group_records_));
   core_.metrics.append_bytes.Add(static_cast<double>(group_bytes_));
+  bytes_since_look_ += group_bytes_;
   for (auto& [box, answers] : answers_) box->Leave(std::move(answers));
   answers_.clear();
   std::vector<Change> changes = std::move(group_changes_);

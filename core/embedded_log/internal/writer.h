@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -16,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/steady_wait.h"
 #include "core/base/wake_fd.h"
@@ -50,7 +53,8 @@ class AnswerBox {
 // not before, readers see it and it is answered for. What arrives meanwhile is the next group.
 //
 // A write that fails is tried again, the same one, until the disk takes it: nothing is answered
-// and nothing overtakes it meanwhile, so producers' queues fill.
+// and nothing overtakes it meanwhile, so producers' queues fill. One that does not end is told of
+// by a second thread.
 //
 // Bounds: what is appended waits within its producer's bounds; a group has at most kGroupBytesMax
 // and one record more.
@@ -63,6 +67,11 @@ class Writer {
     // From one sync to the next, unless much waits: what comes alone is written at once.
     Duration sync_interval{};
     Duration retry_interval{};  // of a write that failed
+    Duration slow_after{};      // of a write: the log counts as not writable until it has ended
+    // Less than so much free, or than an eighth of the disk: records of topics that say nothing of
+    // how long they keep them are refused.
+    uint64_t reserve_bytes = 0;
+    std::function<std::filesystem::space_info()> space;
   };
   Writer(Core& core, const Options& options);
   ~Writer();
@@ -104,6 +113,11 @@ class Writer {
   void CutRun(const PartitionPtr& partition);
   // False: it was told to stop.
   bool WriteUntilDone();
+  absl::Status Write();
+  // The second thread: tells of a write that does not end.
+  void Watch();
+  // Now and then: whether there is room for records from outside.
+  void LookAtSpace();
   void TellFailure(const absl::Status& status);
   void AnswerAll();
   bool stopping() {
@@ -119,6 +133,8 @@ class Writer {
   size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<Change> changes_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  SteadyWait watch_wait_;  // for the end
+  absl::optional<std::chrono::steady_clock::time_point> write_began_ ABSL_GUARDED_BY(core_.mutex);
 
   // The thread's own.
   Topics topics_;
@@ -133,7 +149,10 @@ class Writer {
   uint64_t group_bytes_ = 0;
   WriteSet set_;
   std::chrono::steady_clock::time_point synced_;
+  std::chrono::steady_clock::time_point looked_;
+  uint64_t bytes_since_look_ = 0;
   std::thread thread_;
+  std::thread watch_;
 };
 
 }  // namespace postrider::embedded_log_internal

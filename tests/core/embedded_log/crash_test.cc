@@ -2,17 +2,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "core/base/check.h"
 #include "core/base/random.h"
 #include "gtest/gtest.h"
 #include "tests/core/embedded_log/fault_file_system.h"
 #include "tests/core/embedded_log/log_fixture.h"
+#include "tests/support/status_matchers.h"
 
 namespace postrider::tests {
 namespace {
@@ -181,6 +187,58 @@ TEST_F(CrashTest, WaitsForRoomOnAFullDiskAndGoesOnByItself) {
   Check(ends);
   Reopen();
   Check(ends);
+  Close();
+}
+
+TEST_F(CrashTest, TellsOfADiskThatHangsUntilItGoesOn) {
+  FaultDisk disk;
+  options_.env = disk.env();
+  options_.slow_after = std::chrono::milliseconds(30);
+  Open();
+  MakeTopic("a", 1);
+  disk.SetSyncHangs(true);
+  absl::optional<absl::StatusOr<int64_t>> answer;
+  ASSERT_TRUE(producer().Append(Record({"a", 0}, "k", "v"),
+                                [&](absl::StatusOr<int64_t> at) { answer = std::move(at); }));
+  ASSERT_TRUE(Until([&] { return !log_->Ping(kTimeout).ok(); }));
+  EXPECT_EQ(log_->Ping(kTimeout).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(Metric("postrider_embedded_log_writable"), 0);
+  EXPECT_FALSE(answer.has_value());
+  disk.SetSyncHangs(false);
+  ASSERT_TRUE(Until([&] { return answer.has_value() && log_->Ping(kTimeout).ok(); }));
+  EXPECT_OK(*answer);
+  EXPECT_EQ(Metric("postrider_embedded_log_writable"), 1);
+  Close();
+}
+
+TEST_F(CrashTest, RefusesEventsOnADiskThatIsNearlyFullAndTakesAllElse) {
+  std::atomic<uint64_t> available{2'000};
+  std::atomic<int> looks{0};
+  options_.reserve_bytes = 1'000;
+  options_.space = [&] {
+    ++looks;
+    return std::filesystem::space_info{1'000'000, available, available};
+  };
+  Open();
+  MakeTopic("events", 1);
+  MakeTopic("dispatch", 1, {{"retention.ms", "-1"}});
+  MakeTopic("state", 1, {{"cleanup.policy", "compact"}});
+  const auto append = [&](const std::string& topic) {
+    return Append(Record({topic, 0}, "k", "v")).status();
+  };
+  EXPECT_OK(append("events"));
+  available = 999;
+  ASSERT_TRUE(Until([&] { return absl::IsResourceExhausted(append("events")); }));
+  EXPECT_OK(append("dispatch"));
+  EXPECT_OK(append("state"));
+  EXPECT_EQ(Metric("postrider_embedded_log_takes_events"), 0);
+  EXPECT_OK(log_->Ping(kTimeout)) << "what is there is delivered";
+  available = 1'100;
+  for (const int before = looks; looks == before;) EXPECT_OK(append("state"));
+  EXPECT_TRUE(absl::IsResourceExhausted(append("events"))) << "a quarter more";
+  available = 1'250;
+  ASSERT_TRUE(Until([&] { return append("events").ok(); }));
+  EXPECT_EQ(Metric("postrider_embedded_log_takes_events"), 1);
   Close();
 }
 

@@ -116,6 +116,10 @@ void FaultDisk::SetSyncFails(bool fails) {
   absl::MutexLock lock(&mutex_);
   sync_fails_ = fails;
 }
+void FaultDisk::SetSyncHangs(bool hangs) {
+  absl::MutexLock lock(&mutex_);
+  sync_hangs_ = hangs;
+}
 void FaultDisk::CutPowerAfter(uint64_t actions) {
   absl::MutexLock lock(&mutex_);
   until_cut_ = actions;
@@ -144,6 +148,10 @@ void FaultDisk::LoseUnsynced(Random& random) {
 
 std::string FaultDisk::Fault(Action action, bool* full) {
   absl::MutexLock lock(&mutex_);
+  const auto goes_on = [](FaultDisk* disk) ABSL_EXCLUSIVE_LOCKS_REQUIRED(disk->mutex_) {
+    return !disk->sync_hangs_;
+  };
+  if (action == Action::kSync) mutex_.Await(absl::Condition(+goes_on, this));
   if (until_cut_ == 0) return "the power is cut";
   if (until_cut_ != kNever) --until_cut_;
   if (action == Action::kWrite && full_) {

@@ -23,6 +23,8 @@ class FaultDisk {
 
   void SetFull(bool full);
   void SetSyncFails(bool fails);
+  // A sync that begins does not end until it is no longer so.
+  void SetSyncHangs(bool hangs);
   // After so many writes and syncs more, 0: from here on, nothing reaches the disk.
   void CutPowerAfter(uint64_t actions);
   bool cut();
@@ -50,6 +52,7 @@ class FaultDisk {
   absl::Mutex mutex_;
   bool full_ ABSL_GUARDED_BY(mutex_) = false;
   bool sync_fails_ ABSL_GUARDED_BY(mutex_) = false;
+  bool sync_hangs_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t until_cut_ ABSL_GUARDED_BY(mutex_) = kNever;
   std::map<std::string, File> files_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<rocksdb::Env> env_;
