@@ -1,4 +1,4 @@
-#include "log_export.h"
+#include "log_export/log_export.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "savepoint_command.h"
+#include "commands/savepoint_command.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "secrets_command.h"
+#include "commands/secrets_command.h"
 
 #include <chrono>
 #include <cinttypes>

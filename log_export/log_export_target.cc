@@ -1,4 +1,4 @@
-#include "log_export_target.h"
+#include "log_export/log_export_target.h"
 
 #include <algorithm>
 #include <utility>

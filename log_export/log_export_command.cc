@@ -1,4 +1,4 @@
-#include "log_export_command.h"
+#include "log_export/log_export_command.h"
 
 #include <chrono>
 #include <cstdint>
@@ -17,7 +17,7 @@
 #include "core/embedded_log/inspect.h"
 #include "core/json/json.h"
 #include "core/json/time_text.h"
-#include "log_export.h"
+#include "log_export/log_export.h"
 
 namespace postrider {
 namespace {

@@ -1,4 +1,4 @@
-#include "publish_command.h"
+#include "commands/publish_command.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "rescale_command.h"
+#include "commands/rescale_command.h"
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-#include "log_command.h"
+#include "commands/log_command.h"
 
 #include <cinttypes>
 #include <cstdio>
@@ -20,7 +20,7 @@
 #include "core/stream/hole_map.h"
 #include "core/stream/log.h"
 #include "core/stream/record.h"
-#include "log_export_command.h"
+#include "log_export/log_export_command.h"
 
 namespace postrider {
 namespace {

@@ -1,4 +1,4 @@
-#include "log_export.h"
+#include "log_export/log_export.h"
 
 #include <unistd.h>
 
@@ -29,9 +29,9 @@
 #include "core/stream/blocking_writer.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "log_export_command.h"
-#include "log_export_marks.h"
-#include "log_export_target.h"
+#include "log_export/log_export_command.h"
+#include "log_export/log_export_marks.h"
+#include "log_export/log_export_target.h"
 #include "tests/core/state/temporary_directory.h"
 #include "tests/fakes/forwarding_log.h"
 #include "tests/support/status_matchers.h"

@@ -1,4 +1,4 @@
-#include "state_command.h"
+#include "commands/state_command.h"
 
 #include <chrono>
 #include <cstdint>

@@ -21,8 +21,8 @@
 #include "core/stream/blocking_reader.h"
 #include "core/stream/log.h"
 #include "core/stream/record.h"
-#include "log_export_marks.h"
-#include "log_export_target.h"
+#include "log_export/log_export_marks.h"
+#include "log_export/log_export_target.h"
 
 namespace postrider {
 

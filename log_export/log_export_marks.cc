@@ -1,4 +1,4 @@
-#include "log_export_marks.h"
+#include "log_export/log_export_marks.h"
 
 #include <array>
 #include <chrono>

@@ -1,4 +1,4 @@
-#include "endpoint_tester.h"
+#include "serve/endpoint_tester.h"
 
 #include <utility>
 

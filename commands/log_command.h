@@ -19,7 +19,7 @@ struct LogCommand {
   int32_t partition = 0;
   int64_t from = 0;
   int64_t records_max = 0;  // 0: all
-  // kExport; see log_export_command.h.
+  // kExport; see log_export/log_export_command.h.
   std::string to;  // empty: kafka.brokers
   int64_t fillers_max = 200'000'000;
   bool wait = false;
