@@ -156,6 +156,16 @@ struct EmbeddedLog::Impl {
     return shared->status;
   }
 
+  // A change of topics, and the copy of the entries after it. That one which cannot be written is
+  // older than it should be does no harm before there is damage.
+  absl::Status ChangeTopics(std::chrono::milliseconds timeout,
+                            absl::AnyInvocable<absl::Status(WriteSet&)> prepare,
+                            absl::AnyInvocable<void(Core&)> apply) {
+    RETURN_IF_ERROR(Change(timeout, std::move(prepare), std::move(apply)));
+    embedded_log_internal::KeepEntryCopy(core);
+    return absl::OkStatus();
+  }
+
   Core core;
   const size_t database_bytes;
   absl::Mutex admin_mutex;
@@ -183,6 +193,7 @@ absl::StatusOr<std::unique_ptr<EmbeddedLog>> EmbeddedLog::Open(const EmbeddedLog
   };
   ASSIGN_OR_RETURN(impl->core.database, Database::Open(database));
   RETURN_IF_ERROR(embedded_log_internal::LoadCatalogue(impl->core, impl->writer));
+  embedded_log_internal::KeepEntryCopy(impl->core);
   impl->writer.Start();
   impl->fetcher = std::make_unique<Fetcher>(impl->core);
   if (options.upkeep_interval > std::chrono::milliseconds::zero()) impl->upkeep.Start();
@@ -242,7 +253,7 @@ absl::Status EmbeddedLog::EnsureTopics(const std::vector<TopicSpec>& topics,
   }
   if (missing.empty()) return absl::OkStatus();
   auto made = std::make_shared<std::vector<TopicPtr>>();
-  return impl_->Change(
+  return impl_->ChangeTopics(
       timeout,
       [impl = impl_.get(), missing, made](WriteSet& set) {
         return embedded_log_internal::MakeTopics(impl->core, impl->writer.topics(), missing, *made,
@@ -364,7 +375,7 @@ absl::Status EmbeddedLog::ResetGroup(const std::string& group,
 }
 
 absl::Status EmbeddedLog::DeleteTopic(const std::string& topic, std::chrono::milliseconds timeout) {
-  return impl_->Change(
+  return impl_->ChangeTopics(
       timeout,
       [impl = impl_.get(), topic](WriteSet& set) {
         impl->writer.topics().erase(topic);
@@ -376,7 +387,7 @@ absl::Status EmbeddedLog::DeleteTopic(const std::string& topic, std::chrono::mil
 }
 
 absl::Status EmbeddedLog::FreezeTopic(const std::string& topic, std::chrono::milliseconds timeout) {
-  return impl_->Change(
+  return impl_->ChangeTopics(
       timeout,
       [impl = impl_.get(), topic](WriteSet& set) {
         const auto found = impl->writer.topics().find(topic);

@@ -95,6 +95,13 @@ void Core::SetBegin(Partition& partition, int64_t begin) {
   for (Cursor* cursor : partition.cursors) cursor->set->MakeReady(*cursor);
 }
 
+void KeepEntryCopy(Core& core) {
+  const absl::Status kept = core.database->CopyEntries();
+  if (kept.ok()) return;
+  POSTRIDER_LOG(kWarn, "no new copy of the embedded log's entries could be kept",
+                {"why", kept.message()});
+}
+
 void Core::SetWritable(const absl::Status& why) {
   writable = why;
   metrics.writable.Set(why.ok() ? 1 : 0);

@@ -99,4 +99,7 @@ class Core {
   size_t tail_bytes_ ABSL_GUARDED_BY(mutex) = 0;
 };
 
+// Database::CopyEntries(); a failure is told of, and waits for the next time. No lock is held.
+void KeepEntryCopy(Core& core);
+
 }  // namespace postrider::embedded_log_internal

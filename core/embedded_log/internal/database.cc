@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
@@ -27,6 +28,7 @@
 #include "core/base/status_macros.h"
 #include "core/embedded_log/internal/acknowledged_mark.h"
 #include "core/embedded_log/internal/damage_teller.h"
+#include "core/embedded_log/internal/entry_copy.h"
 #include "core/embedded_log/internal/log_directory.h"
 #include "core/embedded_log/internal/opener.h"
 #include "core/embedded_log/internal/rocks.h"
@@ -110,6 +112,7 @@ class RocksDatabase final : public Database {
   absl::Status ForEachEntry(
       absl::string_view prefix,
       absl::FunctionRef<void(absl::string_view, absl::string_view)> visit) override;
+  absl::Status CopyEntries() override;
   absl::StatusOr<uint32_t> LastTopicNumber() override;
   absl::StatusOr<absl::optional<RunPlace>> LastRun(PartitionId id) override;
   absl::StatusOr<absl::optional<RunPlace>> RunAt(PartitionId id, int64_t offset,
@@ -142,6 +145,9 @@ class RocksDatabase final : public Database {
   uint64_t memory_bytes() const override { return settings_.cache->GetUsage(); }
 
  private:
+  rocksdb::Env& env() const {
+    return options_.env != nullptr ? *options_.env : *rocksdb::Env::Default();
+  }
   bool owns() const { return options_.access == DatabaseOptions::Access::kOwn; }
   absl::Status AwaitAcknowledged(uint64_t sequence) const;
   // The name of the list of tables: another one after each time that the service has opened it.
@@ -159,12 +165,13 @@ class RocksDatabase final : public Database {
   std::string opening_;
   const RocksSettings settings_;
   DamageTeller teller_{ModeOf(options_.access), options_.on_damage};
-  Opener opener_{directory_->database(), settings_, mark_, teller_};
+  Opener opener_{directory_->database(), directory_->entries(), settings_, mark_, teller_};
   std::atomic<bool> canceled_{false};
   std::atomic<bool> stopped_{false};
   std::atomic<bool> failed_{false};  // the last write
   // Held by readers while they read; by Recover() while it opens the database anew.
   mutable absl::Mutex mutex_;
+  absl::Mutex copy_mutex_;  // of the file
   OpenedDb opened_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -260,12 +267,31 @@ absl::Status RocksDatabase::ForEachEntry(
   if (opened_.db == nullptr) return NotOpen();
   const std::unique_ptr<rocksdb::Iterator> entry(
       opened_.db->NewIterator(rocksdb::ReadOptions(), opened_.families[kEntries]));
+  std::string last;
   for (entry->Seek(ToSlice(prefix)); entry->Valid(); entry->Next()) {
     const absl::string_view key = ToView(entry->key());
     if (key.substr(0, prefix.size()) != prefix) break;
+    last = std::string(key);
     visit(key, ToView(entry->value()));
   }
-  return ToStatus("read entries", entry->status());
+  if (!entry->status().IsCorruption()) return ToStatus("read entries", entry->status());
+  const absl::StatusOr<Entries> copy = ReadEntryCopy(env(), directory_->entries());
+  if (!copy.ok()) return ToStatus("read entries", entry->status());
+  teller_.Tell(absl::StrCat("entries cannot be read and come from their copy: ",
+                            entry->status().ToString()));
+  for (const auto& [key, value] : *copy) {
+    if (key > last && absl::StartsWith(key, prefix)) visit(key, value);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status RocksDatabase::CopyEntries() {
+  Entries entries;
+  RETURN_IF_ERROR(ForEachEntry("", [&entries](absl::string_view key, absl::string_view value) {
+    entries[std::string(key)] = std::string(value);
+  }));
+  absl::MutexLock lock(&copy_mutex_);
+  return WriteEntryCopy(env(), directory_->entries(), entries);
 }
 
 absl::StatusOr<uint32_t> RocksDatabase::LastTopicNumber() {

@@ -75,10 +75,14 @@ class Database {
   // from one file to another may be missing until a later call. After an error open it anew.
   virtual absl::Status CatchUp() = 0;
 
-  // Entries whose keys begin with `prefix`, in their order.
+  // Entries whose keys begin with `prefix`, in their order; those that cannot be read come after
+  // the others, as CopyEntries() has kept them.
   virtual absl::Status ForEachEntry(
       absl::string_view prefix,
       absl::FunctionRef<void(absl::string_view key, absl::string_view value)> visit) = 0;
+
+  // Keeps a copy of the entries as they are now, in place of the one before. Writes a file.
+  virtual absl::Status CopyEntries() = 0;
 
   // The greatest number of a topic of which there are runs; 0: of none.
   virtual absl::StatusOr<uint32_t> LastTopicNumber() = 0;

@@ -35,6 +35,8 @@ class LogDirectory {
 
   // Where the database goes.
   std::string database() const;
+  // A copy of the database's entries.
+  std::string entries() const { return path_ + "/entries"; }
   // How far it was acknowledged.
   std::string acknowledged() const { return path_ + "/acknowledged"; }
 

@@ -6,6 +6,7 @@
 #include <rocksdb/slice.h>
 #include <rocksdb/sst_file_reader.h>
 #include <rocksdb/status.h>
+#include <rocksdb/write_batch.h>
 
 #include <cstdarg>
 #include <cstddef>
@@ -24,6 +25,7 @@
 #include "absl/strings/str_split.h"
 #include "core/base/log.h"
 #include "core/base/status_macros.h"
+#include "core/embedded_log/internal/entry_copy.h"
 #include "core/embedded_log/internal/torn_manifest.h"
 
 namespace postrider::embedded_log_internal {
@@ -58,17 +60,27 @@ void OpenedDb::Close() {
   db.reset();
 }
 
-Opener::Opener(std::string directory, const RocksSettings& settings, AcknowledgedMark& mark,
-               DamageTeller& teller)
-    : directory_(std::move(directory)), settings_(settings), mark_(mark), teller_(teller) {}
+Opener::Opener(std::string directory, std::string entry_copy, const RocksSettings& settings,
+               AcknowledgedMark& mark, DamageTeller& teller)
+    : directory_(std::move(directory)),
+      entry_copy_(std::move(entry_copy)),
+      settings_(settings),
+      mark_(mark),
+      teller_(teller) {}
 
 rocksdb::Env& Opener::env() const {
   return settings_.env != nullptr ? *settings_.env : *rocksdb::Env::Default();
 }
 
 std::string Opener::RepairMark() const { return directory_ + "/repairing"; }
+std::string Opener::RestoreMark() const { return directory_ + "/restoring"; }
 
 absl::Status Opener::Open(OpenedDb& opened) {
+  RETURN_IF_ERROR(OpenFiles(opened));
+  return RestoreEntries(opened);
+}
+
+absl::Status Opener::OpenFiles(OpenedDb& opened) {
   if (env().FileExists(RepairMark()).ok()) {
     RETURN_IF_ERROR(UndoRepair());
     return Repair(opened, absl::DataLossError("embedded log: its repair was cut short"));
@@ -206,12 +218,15 @@ absl::Status Opener::PutDamagedTablesAside(OpenedDb& opened) {
   std::vector<std::string> damaged;
   for (const rocksdb::LiveFileMetaData& file : files) {
     rocksdb::SstFileReader reader(MakeOptions(settings_));
-    const rocksdb::Status status = reader.Open(file.db_path + file.name);
+    rocksdb::Status status = reader.Open(file.db_path + file.name);
+    const bool entries = file.column_family_name != kRunsName;
+    // Those are small, and one block that cannot be read hides all that follow it.
+    if (status.ok() && entries) status = reader.VerifyChecksum();
     if (status.ok()) continue;
-    if (file.column_family_name != kRunsName) {
-      return absl::DataLossError(
-          absl::StrCat("embedded log: the table ", file.name,
-                       ", which tells of topics and groups, is damaged: ", status.ToString()));
+    if (entries && !ReadEntryCopy(env(), entry_copy_).ok()) {
+      return absl::DataLossError(absl::StrCat(
+          "embedded log: the table ", file.name, ", which tells of topics and groups, is damaged: ",
+          status.ToString(), ", and ", entry_copy_, " is missing or damaged too"));
     }
     damaged.push_back(file.name);
   }
@@ -276,6 +291,8 @@ absl::Status Opener::UndoRepair() {
 absl::Status Opener::Repair(OpenedDb& opened, const absl::Status& why) {
   teller_.Tell(
       absl::StrCat(std::string(why.message()), "; it is put together anew from its tables"));
+  RETURN_IF_ERROR(ToStatus("mark a repair",
+                           rocksdb::WriteStringToFile(&env(), "entries\n", RestoreMark(), true)));
   RETURN_IF_ERROR(MarkRepair());
   const rocksdb::Options options = MakeOptions(settings_);
   RETURN_IF_ERROR(ToStatus("repair", rocksdb::RepairDB(directory_, options, FamiliesOf(options))));
@@ -285,6 +302,34 @@ absl::Status Opener::Repair(OpenedDb& opened, const absl::Status& why) {
   RETURN_IF_ERROR(OpenOnce(opened));
   mark_.Set(opened.db->GetLatestSequenceNumber());
   return absl::OkStatus();
+}
+
+absl::Status Opener::RestoreEntries(OpenedDb& opened) {
+  if (!env().FileExists(RestoreMark()).ok()) return absl::OkStatus();
+  const absl::StatusOr<Entries> copy = ReadEntryCopy(env(), entry_copy_);
+  if (absl::IsDataLoss(copy.status())) {
+    teller_.Tell(std::string(copy.status().message()));
+  } else if (!copy.ok() && !absl::IsNotFound(copy.status())) {
+    return copy.status();
+  }
+  if (copy.ok()) {
+    rocksdb::WriteBatch missing;
+    rocksdb::ColumnFamilyHandle* const entries = opened.families[kEntries];
+    for (const auto& [key, value] : *copy) {
+      std::string there;
+      if (!opened.db->Get(rocksdb::ReadOptions(), entries, key, &there).IsNotFound()) continue;
+      RETURN_IF_ERROR(ToStatus("restore entries", missing.Put(entries, key, value)));
+    }
+    if (missing.Count() > 0) {
+      teller_.Tell(absl::StrCat(missing.Count(), " entries were lost and come from the copy ",
+                                entry_copy_, "; positions of groups may be older than they were"));
+    }
+    rocksdb::WriteOptions options;
+    options.sync = true;
+    RETURN_IF_ERROR(ToStatus("restore entries", opened.db->Write(options, &missing)));
+    mark_.Set(opened.db->GetLatestSequenceNumber());
+  }
+  return ToStatus("end a repair", env().DeleteFile(RestoreMark()));
 }
 
 void Opener::TellOfMissingEnd(rocksdb::DB& db) {

@@ -33,9 +33,10 @@ struct OpenedDb {
 // Threads: one at a time.
 class Opener {
  public:
-  // All that is passed outlives it; `directory` is the database's.
-  Opener(std::string directory, const RocksSettings& settings, AcknowledgedMark& mark,
-         DamageTeller& teller);
+  // All that is passed outlives it; `directory` is the database's, `entry_copy` the path of one
+  // (entry_copy.h), from which entries come back that damage has taken.
+  Opener(std::string directory, std::string entry_copy, const RocksSettings& settings,
+         AcknowledgedMark& mark, DamageTeller& teller);
   Opener(const Opener&) = delete;
   Opener& operator=(const Opener&) = delete;
 
@@ -51,11 +52,14 @@ class Opener {
   absl::Status OpenBeside(OpenedDb& opened);
 
  private:
+  absl::Status OpenFiles(OpenedDb& opened);
   absl::Status OpenOnce(OpenedDb& opened);
   absl::Status OpenPastTornEnd(OpenedDb& opened);
   absl::Status PutDamagedTablesAside(OpenedDb& opened);
   absl::Status Repair(OpenedDb& opened, const absl::Status& why);
   absl::Status MarkRepair();
+  // After a repair: what the copy has and the database has not.
+  absl::Status RestoreEntries(OpenedDb& opened);
   absl::Status UndoRepair();
   static absl::Status CheckFamilies(OpenedDb& opened);
   // What the database has less than what was acknowledged is lost.
@@ -65,8 +69,10 @@ class Opener {
   bool LacksCurrent() const;
   rocksdb::Env& env() const;
   std::string RepairMark() const;
+  std::string RestoreMark() const;
 
   const std::string directory_;
+  const std::string entry_copy_;
   const RocksSettings& settings_;
   AcknowledgedMark& mark_;
   DamageTeller& teller_;

@@ -26,7 +26,7 @@ struct TopicPolicy {
   bool deleted = true;  // by age and size
   int64_t retention_ms = 604'800'000;
   int64_t retention_bytes = -1;
-  bool says_retention = false;  // of time or size; or it is compacted only
+  bool says_retention = false;        // of time or size; or it is compacted only
   int64_t tombstone_ms = 86'400'000;  // delete.retention.ms
   int64_t compaction_lag_ms = 0;
   double dirty_ratio = 0.5;

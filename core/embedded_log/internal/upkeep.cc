@@ -20,6 +20,8 @@ using std::chrono::milliseconds;
 // What was trimmed takes its room until so much has come together.
 constexpr uint64_t kGiveBackBytes = 32 << 20;
 constexpr uint64_t kGiveBackBytesInNeed = 1 << 20;  // of a disk that is nearly full
+// For the positions of groups in it.
+constexpr std::chrono::minutes kCopyEntriesEvery{10};
 // Below it nothing is compacted.
 constexpr uint64_t kCompactBytesMin = 1 << 20;
 // What a start finds too old stays for so long, at most its retention: whoever was behind when the
@@ -87,6 +89,11 @@ void Upkeep::Round(Urgency urgency) {
       if (topic->policy.compacted) Compact(partition, topic->policy, urgency);
       GiveBack(partition);
     }
+  }
+  const auto now = std::chrono::steady_clock::now();
+  if (now - copied_ >= kCopyEntriesEvery) {
+    copied_ = now;
+    KeepEntryCopy(core_);
   }
   core_.metrics.disk_bytes.Set(static_cast<double>(core_.database->disk_bytes()));
   core_.metrics.memory_bytes.Set(static_cast<double>(core_.database->memory_bytes()));

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -68,6 +69,7 @@ class Upkeep {
   // Up to where the disk was given back, and how many bytes the partition had had there.
   std::map<std::pair<uint32_t, uint32_t>, std::pair<int64_t, uint64_t>> given_back_;
   bool told_of_clock_ = false;
+  std::chrono::steady_clock::time_point copied_;  // the entries
   std::thread thread_;
 };
 

@@ -15,6 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "core/base/random.h"
+#include "core/embedded_log/inspect.h"
 #include "gtest/gtest.h"
 #include "rocksdb/env.h"
 #include "rocksdb/file_system.h"
@@ -190,14 +191,57 @@ TEST_F(DamageTest, ServesTheRestOfADamagedTable) {
       // The footer and the indexes too.
       const uint64_t at = round < 2 ? random_.Below(size) : size - 1 - random_.Below(1'000) % size;
       Flip(name, at);
-      const int refused = refused_;
       const size_t found = Serve(absl::StrCat(name, " at ", at, " of ", size));
-      if (refused_ == refused) {
-        EXPECT_GE(found, kPartitions * kRecords * 2u / 3u) << name << " at " << at;
-      }
+      EXPECT_GE(found, kPartitions * kRecords * 2u / 3u) << name << " at " << at;
     }
   }
   EXPECT_GT(lossy_, 0);
+  EXPECT_EQ(refused_, 0);
+}
+
+// Those of topics and positions are small.
+TEST_F(DamageTest, ServesEverythingWhenTheTableOfTopicsIsDamagedAnywhere) {
+  int tables = 0;
+  for (const std::string& name : FilesLike(".sst")) {
+    const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + name);
+    if (size > 50'000) continue;
+    ++tables;
+    for (uint64_t at = 1; at < size; at += 97) {
+      const double before = Metric("postrider_embedded_log_damage_total");
+      Flip(name, at);
+      {
+        const auto beside = LogInspector::Open(options_.directory);
+        ASSERT_TRUE(beside.ok()) << beside.status();
+        ASSERT_EQ((*beside)->Topics().size(), 1u) << name << " at " << at << " of " << size;
+      }
+      const size_t found = Serve(absl::StrCat(name, " at ", at, " of ", size));
+      ASSERT_EQ(found, kPartitions * kRecords) << name << " at " << at << " of " << size;
+      if (Metric("postrider_embedded_log_damage_total") > before) ++lossy_;
+      // It is whole again.
+      ASSERT_TRUE(TryOpen().ok());
+      ASSERT_EQ(log_->Partitions("a", kTimeout).value_or(0), kPartitions);
+      Close();
+    }
+  }
+  EXPECT_GE(tables, 1);
+  EXPECT_EQ(refused_, 0);
+  EXPECT_GT(lossy_, 5);
+}
+
+TEST_F(DamageTest, SaysSoWhenTheCopyOfTheEntriesIsDamagedToo) {
+  for (const std::string& name : FilesLike(".sst")) {
+    const uint64_t size = fs::file_size(directory_.path() + "/whole/db/" + name);
+    if (size > 50'000) continue;
+    // Alone it does no harm, and is made anew.
+    Restore();
+    std::ofstream(options_.directory + "/entries", std::ios::binary) << "not these";
+    EXPECT_EQ(Serve("the copy alone"), static_cast<size_t>(kPartitions * kRecords));
+    EXPECT_EQ(refused_, 0);
+    Flip(name, size / 2);
+    std::ofstream(options_.directory + "/entries", std::ios::binary) << "not these";
+    EXPECT_EQ(Serve("both"), 0u);
+    EXPECT_EQ(refused_, 1);
+  }
 }
 
 TEST_F(DamageTest, ServesTheRestOfADamagedWriteAheadLog) {
