@@ -34,6 +34,11 @@ absl::string_view Compress(BodyCompression compression, Compressor& compressor, 
 
 }  // namespace
 
+std::string WebhookId(Composition composition, absl::Span<const MessageView> messages) {
+  return composition == Composition::kAlone ? std::string(messages.front().message_id)
+                                            : BatchId(messages);
+}
+
 absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
                                                 PreparedEndpoint& endpoint,
                                                 Compressor& compressor) {
@@ -45,9 +50,7 @@ absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
   if (settings.partial_ack) request.response_body_bytes_max = kPartialAckBytesMax;
   request.connection_group = endpoint.connection_group;
   request.tls = endpoint.tls;
-  const std::string id = input.composition == Composition::kAlone
-                             ? std::string(input.messages.front().message_id)
-                             : BatchId(input.messages);
+  const std::string id = WebhookId(input.composition, input.messages);
   Body body = MakeBody(settings.body.format, input.composition, input.messages);
   const absl::string_view encoding = Compress(settings.body.compression, compressor, &body.bytes);
   const int64_t seconds = MillisSinceEpoch(input.now) / 1000;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
@@ -19,6 +21,9 @@ struct DeliveryRequest {
   WallTime now;
   absl::string_view token;  // of the endpoint's provider, if it has one
 };
+
+// The webhook-id: of one that goes alone its message id, else the batch's.
+std::string WebhookId(Composition composition, absl::Span<const MessageView> messages);
 
 // What is sent to the endpoint: the body in its format, compressed as it asks, signed over the
 // bytes on the wire, and the header lines. Everything but the body is that of the moment, so that

@@ -37,6 +37,17 @@ bool AnyParked(const Batch& batch) {
                      [](const Message& message) { return !message.pending; });
 }
 
+std::vector<MessageView> ViewsOf(const Batch& batch) {
+  std::vector<MessageView> views;
+  views.reserve(batch.messages.size());
+  for (const Message& message : batch.messages) views.push_back(message.content->View());
+  return views;
+}
+
+Composition CompositionOf(const EndpointState& state, const Batch& batch) {
+  return state.streaming && batch.messages.size() == 1 ? Composition::kAlone : Composition::kList;
+}
+
 Outcome MisconfiguredOutcome() {
   Outcome outcome;
   outcome.kind = OutcomeKind::kConfiguration;
@@ -270,13 +281,10 @@ absl::StatusOr<HttpRequest> EndpointFunction::MakeRequest(const EndpointState& s
                                                           const Batch& batch,
                                                           PreparedEndpoint& prepared,
                                                           Flight* flight) {
-  std::vector<MessageView> views;
-  views.reserve(batch.messages.size());
-  for (const Message& message : batch.messages) views.push_back(message.content->View());
+  const std::vector<MessageView> views = ViewsOf(batch);
   DeliveryRequest request;
   request.messages = views;
-  request.composition =
-      state.streaming && views.size() == 1 ? Composition::kAlone : Composition::kList;
+  request.composition = CompositionOf(state, batch);
   request.attempt = batch.tries;
   request.now = ctx_->clock().Wall();
   TokenCache::Token token;
@@ -385,6 +393,10 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
     }
     Outcome outcome = no_token ? NoTokenOutcome(*prepared) : MisconfiguredOutcome();
     if (batch.probe) outcome.charge = Charge::kFree;
+    // It uses up a try, and is told as such.
+    AttemptFacts facts = FactsOf(HttpRequest(), batch);
+    facts.webhook_id = WebhookId(CompositionOf(state, batch), ViewsOf(batch));
+    TellAttempt(state, batch, std::move(facts), HttpResult(), outcome);
     Settle(state, std::move(batch), outcome);
     WriteHealth(state);
     return bytes;

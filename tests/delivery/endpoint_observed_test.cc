@@ -120,6 +120,49 @@ TEST_F(EndpointObservedTest, SSRF_09_OfAnAddressThatIsNotAllowedNothingIsToldBut
   }
 }
 
+// Such failures use up tries as others do.
+TEST_F(EndpointObservedTest, TellsOfTriesForWhichNoTokenWasGiven) {
+  settings_.auth.kind = subscriptions::AuthKind::kOAuth2;
+  settings_.auth.name = "client";
+  settings_.auth.token_url = "https://login.example/token";
+  auth_secret_ = "secret";
+  Begin(0);
+  Deliver(1, 1);
+  Turn();
+  sink_->AnswerStatus(0, 500);
+  SendAll();
+  ASSERT_THAT(Attempts(), SizeIs(1));
+  const dlq::AttemptReport attempt = Attempts()[0];
+  EXPECT_EQ(attempt.outcome, "no_token");
+  EXPECT_EQ(attempt.customer, customer_);
+  EXPECT_EQ(attempt.endpoint, endpoint_);
+  EXPECT_EQ(attempt.message_id, subscriptions::FormatMessageId(MakeRecord(1).message_id));
+  EXPECT_EQ(attempt.messages, 1u);
+  EXPECT_EQ(attempt.attempt, 1u);
+  EXPECT_EQ(attempt.started_at, WallTimeFromMillis(1'900'000'000'000));
+  EXPECT_EQ(attempt.duration_ms, 0u);
+  EXPECT_EQ(attempt.status, 0u);
+  EXPECT_EQ(attempt.response, "");
+  EXPECT_THAT(attempt.tenants, ElementsAre("t1"));
+}
+
+TEST_F(EndpointObservedTest, TellsOfTriesThatCouldNotBeSigned) {
+  settings_.retry.attempts = 2;
+  secrets_ = {{kSecret, ctx().clock().Wall(), ctx().clock().Wall(), kPrivateKey}};
+  Begin(0);
+  Deliver(1, 1);
+  Turn();
+  Settle();
+  Advance(std::chrono::milliseconds(100));
+  EXPECT_EQ(sink_->size(), 0u);
+  ASSERT_THAT(Attempts(), SizeIs(2));
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(Attempts()[i].outcome, "configuration");
+    EXPECT_EQ(Attempts()[i].attempt, i + 1);
+    EXPECT_EQ(Attempts()[i].message_id, subscriptions::FormatMessageId(MakeRecord(1).message_id));
+  }
+}
+
 // Nobody else has its answer: the new owner learns the outcome alone.
 TEST_F(EndpointObservedTest, TellsAttemptsWhoseKeyGroupHasMovedMeanwhile) {
   Begin();
