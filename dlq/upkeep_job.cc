@@ -8,27 +8,50 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/str_cat.h"
 #include "core/base/log.h"
 #include "core/postgres/result.h"
 #include "core/postgres/statement.h"
 #include "core/postgres/transaction.h"
 #include "dlq/letters/letter_store.h"
+#include "dlq/reports/report_store.h"
 
 namespace postrider::dlq {
 namespace {
 
-constexpr const char* kNames[kUpkeeps] = {"erase", "purge", "letter_days"};
-constexpr const char* kFunctions[kUpkeeps] = {"erase_some", "purge_some", "drop_letter_days"};
+constexpr const char* kNames[kUpkeeps] = {"erase", "purge", "letter_days", "attempt_days"};
+// Each with its bound as $1; `count`: what it has deleted, below zero when there was nothing to
+// look at. keep_attempt_days makes the days to come as well, which are not counted: the days that
+// it will drop are those of the statement's snapshot.
+constexpr const char* kStatements[kUpkeeps] = {
+    "SELECT postrider.erase_some($1::integer) AS count",
+    "SELECT postrider.purge_some($1::integer) AS count",
+    "SELECT postrider.drop_letter_days($1::integer) AS count",
+    "SELECT (SELECT count(*) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid WHERE "
+    "i.inhparent = 'postrider.attempts'::regclass AND c.relname < 'attempts_' || "
+    "to_char((now() AT TIME ZONE 'UTC')::date - $1::integer, 'YYYYMMDD')) AS count, "
+    "postrider.keep_attempt_days($1::integer)"};
+
+int64_t BoundOf(Upkeep which, const UpkeepLimits& limits) {
+  switch (which) {
+    case Upkeep::kErase:
+    case Upkeep::kPurge:
+      break;
+    case Upkeep::kLetterDays:
+      return kLetterRetention / std::chrono::hours(24);
+    case Upkeep::kAttemptDays:
+      return kAttemptDaysKept;
+  }
+  return limits.rows_max;
+}
 
 }  // namespace
 
 UpkeepMetrics::UpkeepMetrics(Metrics& metrics) {
   for (size_t i = 0; i < kUpkeeps; ++i) {
     const MetricLabels labels = {{"work", kNames[i]}};
-    gone[i] =
-        &metrics.AddCounter("postrider_dlq_upkeep_deleted_total",
-                            "What was deleted from Postgres: rows, and days of letters.", labels);
+    gone[i] = &metrics.AddCounter(
+        "postrider_dlq_upkeep_deleted_total",
+        "What was deleted from Postgres: rows, and days of letters and attempts.", labels);
     failures[i] = &metrics.AddCounter("postrider_dlq_upkeep_failures_total",
                                       "Steps of that which failed and are tried again.", labels);
   }
@@ -57,16 +80,11 @@ void UpkeepJob::Plan() {
 }
 
 void UpkeepJob::Step(size_t which) {
-  const int64_t argument = which == static_cast<size_t>(Upkeep::kLetterDays)
-                               ? kLetterRetention / std::chrono::hours(24)
-                               : limits_.rows_max;
-  Transaction::Run(
-      pool_, {},
-      {Statement{absl::StrCat("SELECT postrider.", kFunctions[which], "($1::integer) AS count"),
-                 {SqlParam::Int(argument)}}},
-      [this, which, alive = alive_](absl::StatusOr<std::vector<QueryResult>> results) {
-        if (*alive) OnStep(which, std::move(results));
-      });
+  const int64_t bound = BoundOf(static_cast<Upkeep>(which), limits_);
+  Transaction::Run(pool_, {}, {Statement{kStatements[which], {SqlParam::Int(bound)}}},
+                   [this, which, alive = alive_](absl::StatusOr<std::vector<QueryResult>> results) {
+                     if (*alive) OnStep(which, std::move(results));
+                   });
 }
 
 void UpkeepJob::OnStep(size_t which, absl::StatusOr<std::vector<QueryResult>> results) {
@@ -77,7 +95,6 @@ void UpkeepJob::OnStep(size_t which, absl::StatusOr<std::vector<QueryResult>> re
                   {"why", results.status().message()});
   } else {
     RowReader row(results->back(), 0);
-    // Below zero: there was nothing to look at.
     const int64_t count = row.Int("count");
     if (count > 0) metrics_.gone[which]->Add(static_cast<double>(count));
     wait = count > 0 ? limits_.between_steps : limits_.when_idle[which];

@@ -17,11 +17,12 @@ namespace postrider::dlq {
 
 // What is deleted from Postgres.
 enum class Upkeep : size_t {
-  kErase,       // what is to be forgotten: letters, attempts, status, kept answers of the API
-  kPurge,       // rows of desired state that were deleted 30 days ago, kept answers of a day ago
-  kLetterDays,  // days of letters that are all past their retention
+  kErase,        // what is to be forgotten: letters, attempts, status, kept answers of the API
+  kPurge,        // rows of desired state that were deleted 30 days ago, kept answers of a day ago
+  kLetterDays,   // days of letters that are all past their retention
+  kAttemptDays,  // days of attempts that are past theirs
 };
-inline constexpr size_t kUpkeeps = 3;
+inline constexpr size_t kUpkeeps = 4;
 
 struct UpkeepMetrics {
   explicit UpkeepMetrics(Metrics& metrics);
@@ -35,7 +36,7 @@ struct UpkeepLimits {
   Duration between_steps = std::chrono::milliseconds(50);
   // How soon the next look is when there was nothing to do.
   std::array<Duration, kUpkeeps> when_idle = {std::chrono::seconds(2), std::chrono::minutes(10),
-                                              std::chrono::minutes(10)};
+                                              std::chrono::minutes(10), std::chrono::minutes(10)};
   Duration after_failure = std::chrono::seconds(5);
 };
 

@@ -239,5 +239,35 @@ TEST_F(UpkeepJobTest, PurgesWhatWasDeletedThirtyDaysAgoAndNothingElse) {
   EXPECT_EQ(upkeep_metrics_.failures[1]->value(), 0);
 }
 
+// None comes in: nothing else sees to the days then.
+TEST_F(UpkeepJobTest, DropsDaysOfAttemptsThatAreOldAndMakesThoseToCome) {
+  ASSERT_OK_AND_ASSIGN(auto owner, BlockingSession::Open(database()->options().url));
+  const auto partition = [](const std::string& day) {
+    return absl::StrCat("postrider.attempts_", day);
+  };
+  const auto day = [&](int days_ago) {
+    return Ask(absl::StrCat("SELECT to_char((now() AT TIME ZONE 'UTC')::date - ", days_ago,
+                            ", 'YYYYMMDD')"));
+  };
+  const auto there = [&](const std::string& which) {
+    return Ask(absl::StrCat("SELECT to_regclass('", partition(which), "') IS NOT NULL")) == "t";
+  };
+  const std::string last = day(14);
+  const std::string next = day(-2);
+  ASSERT_OK(owner->Script(absl::StrCat(
+      "CREATE TABLE postrider.attempts_20200101 PARTITION OF postrider.attempts FOR VALUES FROM "
+      "('2020-01-01') TO ('2020-01-02'); CREATE TABLE ",
+      partition(day(15)), " PARTITION OF postrider.attempts FOR VALUES FROM ('", day(15),
+      "') TO ('", last, "'); DROP TABLE ", partition(next))));
+  Begin();
+  EXPECT_TRUE(RunUntil(*loop_, [&] { return upkeep_metrics_.gone[3]->value() >= 2; }));
+  EXPECT_FALSE(there("20200101"));
+  EXPECT_FALSE(there(day(15)));
+  EXPECT_TRUE(there(last));
+  EXPECT_TRUE(there(next));
+  EXPECT_EQ(upkeep_metrics_.gone[3]->value(), 2) << "what was made is not counted";
+  EXPECT_EQ(upkeep_metrics_.failures[3]->value(), 0);
+}
+
 }  // namespace
 }  // namespace postrider::dlq
