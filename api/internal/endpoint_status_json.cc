@@ -1,6 +1,7 @@
 #include "api/internal/endpoint_status_json.h"
 
 #include <algorithm>
+#include <chrono>
 #include <string>
 #include <utility>
 
@@ -32,6 +33,11 @@ int Weight(EndpointHealthState state) {
 
 JsonValue TimeToJson(const absl::optional<WallTime>& time) {
   return time ? JsonValue(FormatRfc3339(*time)) : JsonValue();
+}
+// What a customer could tell from the ms of it: how long a name or a connection took to fail.
+JsonValue SecondToJson(const absl::optional<WallTime>& time) {
+  return time ? JsonValue(FormatRfc3339(std::chrono::floor<std::chrono::seconds>(*time)))
+              : JsonValue();
 }
 JsonValue TextToJson(const std::string& text) {
   return text.empty() ? JsonValue() : JsonValue(text);
@@ -114,12 +120,15 @@ JsonValue StatusToJson(const subscriptions::Endpoint& endpoint,
   const std::vector<EndpointStatus> parts = LivingParts(endpoint, reported);
   const bool known = !parts.empty();
   const EndpointStatus status = known ? Together(parts) : EndpointStatus();
+  // A request without an answer may be what is reported (RULES 4). With one, the receiver knows.
+  const bool unanswered = std::any_of(
+      parts.begin(), parts.end(), [](const EndpointStatus& part) { return part.last_status == 0; });
   JsonValue json = JsonValue::MakeObject({{"endpoint_id", endpoint.id.ToString()}});
   json.Set("state", known ? EndpointHealthStateName(status.state) : "unknown");
   json.Set("reason", TextToJson(status.reason));
   json.Set("auto_disabled_generation", NumberToJson(status.auto_disabled_generation));
   json.Set("held_until", TimeToJson(status.held_until));
-  json.Set("failing_since", TimeToJson(status.failing_since));
+  json.Set("failing_since", SecondToJson(status.failing_since));
   json.Set("backlog", JsonValue::MakeObject(
                           {{"messages", known ? JsonValue(status.backlog_messages) : JsonValue()},
                            {"bytes", known ? JsonValue(status.backlog_bytes) : JsonValue()}}));
@@ -134,9 +143,12 @@ JsonValue StatusToJson(const subscriptions::Endpoint& endpoint,
                                   {"messages_per_second", std::move(rate)}}));
   json.Set("last_outcome", TextToJson(status.last_outcome));
   json.Set("last_status", NumberToJson(status.last_status));
-  json.Set("last_attempt_at", TimeToJson(status.last_attempt_at));
+  json.Set("last_attempt_at", status.last_status == 0 ? SecondToJson(status.last_attempt_at)
+                                                      : TimeToJson(status.last_attempt_at));
   json.Set("last_success_at", TimeToJson(status.last_success_at));
-  json.Set("updated_at", known ? JsonValue(FormatRfc3339(status.observed_at)) : JsonValue());
+  absl::optional<WallTime> updated_at;
+  if (known) updated_at = status.observed_at;
+  json.Set("updated_at", unanswered ? SecondToJson(updated_at) : TimeToJson(updated_at));
   return json;
 }
 

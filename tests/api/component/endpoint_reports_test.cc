@@ -120,6 +120,8 @@ TEST_F(EndpointReportsTest, RoundsHowLongItTookToReachNobody) {
                                                            {"connect", 0, 999, 1'000},
                                                            {"timeout", 0, 3'001, 4'000},
                                                            {"address_not_allowed", 0, 0, 0},
+                                                           {"no_token", 0, 0, 0},
+                                                           {"configuration", 0, 0, 0},
                                                            {"other_status", 500, 17, 17}}) {
     const auto attempt = NewId<dlq::AttemptId>(suite()->clock);
     ASSERT_OK(indexer_->Script(absl::StrCat(
@@ -141,6 +143,28 @@ TEST_F(EndpointReportsTest, RoundsHowLongItTookToReachNobody) {
     }
     EXPECT_TRUE(found) << outcome;
   }
+}
+
+// When the last attempt ended says how long it took, to whoever knows when it began.
+TEST_F(EndpointReportsTest, RoundsWhenNobodyWasReached) {
+  const std::string times =
+      "'2030-01-01T00:00:02.345Z', '2030-01-01T00:00:01.234Z', '2030-01-01T00:00:00.123Z'";
+  const std::string columns =
+      "state, last_outcome, last_status, observed_at, last_attempt_at, failing_since";
+  AddStatus(0, columns, absl::StrCat("'degraded', 'address_not_allowed', 0, ", times));
+  const JsonReply unanswered = Call("GET", path_ + "/status", customer_.key);
+  EXPECT_EQ(unanswered.Text("updated_at"), "2030-01-01T00:00:02.000Z");
+  EXPECT_EQ(unanswered.Text("last_attempt_at"), "2030-01-01T00:00:01.000Z");
+  EXPECT_EQ(unanswered.Text("failing_since"), "2030-01-01T00:00:00.000Z");
+  ASSERT_OK(indexer_->Script(absl::StrCat(
+      "UPDATE postrider.endpoint_status SET last_outcome = 'other_status', last_status = 500 "
+      "WHERE endpoint_id = '",
+      subscriptions::EndpointId::Parse(id_)->ToUuid(), "'")));
+  const JsonReply answered = Call("GET", path_ + "/status", customer_.key);
+  EXPECT_EQ(answered.Text("updated_at"), "2030-01-01T00:00:02.345Z");
+  EXPECT_EQ(answered.Text("last_attempt_at"), "2030-01-01T00:00:01.234Z");
+  EXPECT_EQ(answered.Text("failing_since"), "2030-01-01T00:00:00.000Z")
+      << "the first failure may have been another";
 }
 
 TEST_F(EndpointReportsTest, ListsAttemptsInPages) {
