@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -216,11 +218,22 @@ void RotateSecret(CallPtr call) {
     absl::StatusOr<std::vector<EndpointSecret>> secrets = subscriptions::OpenEndpointSecrets(
         keys, endpoint.customer, endpoint.id, endpoint.secrets_sealed);
     if (!secrets.ok()) return call->Fail(SealFault(secrets.status()));
+    const WallTime now = call->api.clock.Wall();
+    const auto signing =
+        std::count_if(secrets->begin(), secrets->end(),
+                      [now](const EndpointSecret& one) { return one.active(now); });
+    // None ends before the time that was promised for it.
+    if (overlap > 0 && static_cast<size_t>(signing) >= subscriptions::kEndpointSecretsMax) {
+      return call->Answer(
+          Problem(409, absl::StrCat(signing,
+                                    " secrets of this endpoint sign already: wait until "
+                                    "one has ended, or end all with overlap_s 0.")));
+    }
     const EndpointSecret fresh = NewSecret(call->api.clock);
     absl::StatusOr<JsonValue> shown = SecretToJson(fresh);
     if (!shown.ok()) return call->Fail(SealFault(shown.status()));
     std::vector<EndpointSecret> rotated = subscriptions::RotateSecrets(
-        *std::move(secrets), fresh.secret, call->api.clock.Wall(), std::chrono::seconds(overlap));
+        *std::move(secrets), fresh.secret, now, std::chrono::seconds(overlap));
     rotated.front().private_key = fresh.private_key;
     absl::StatusOr<std::string> sealed =
         subscriptions::SealEndpointSecrets(keys, endpoint.customer, endpoint.id, rotated);

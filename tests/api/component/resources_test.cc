@@ -283,6 +283,19 @@ TEST_F(ResourcesTest, EndpointsHaveDefaultsAndASecretShownOnce) {
   EXPECT_EQ(Call("POST", path + "/rotate-secret", customer.key).status, 404);
 }
 
+TEST_F(ResourcesTest, NoRotationEndsASecretBeforeTheTimeThatWasPromisedForIt) {
+  const Customer customer = MakeCustomer();
+  const std::string path =
+      absl::StrCat("/v1/endpoints/", MakeEndpoint(customer).Text("id"), "/rotate-secret");
+  for (int i = 0; i < 7; ++i) ASSERT_EQ(Call("POST", path, customer.key).status, 200) << i;
+  const JsonReply ninth = Call("POST", path, customer.key);
+  EXPECT_EQ(ninth.status, 409) << ninth.text;
+  EXPECT_THAT(ninth.text, HasSubstr("overlap_s 0"));
+  // A secret that is known to others can be ended at any time.
+  EXPECT_EQ(Call("POST", path, customer.key, R"({"overlap_s":0})").status, 200);
+  EXPECT_EQ(Call("POST", path, customer.key).status, 200);
+}
+
 TEST_F(ResourcesTest, SealsSecretsForTheWorker) {
   const Customer customer = MakeCustomer();
   const JsonReply made = MakeEndpoint(customer);
