@@ -31,6 +31,7 @@ RETRIES = {"attempts": 15, "first_delay_ms": 500, "cap_ms": 4000, "horizon_ms": 
 DISK_MB = 256
 LOG_DISK_MB = 1024
 ORDERED = 26  # of the 80 endpoints
+SPREAD, PARALLELISM = 1, 4  # one that asks for none, and over how many key groups it is spread
 PUBLISHED_SPREAD = 1.5  # a few events may make more messages than the mean
 PLAN = {"topics": 20, "tenants": 500, "customers": 30, "large_customers": 12, "endpoints": 80,
         "subscriptions": 300, "addresses": 60, "mode": "mixed", "wait_max_ms": 500,
@@ -70,6 +71,7 @@ class Chaos:
         if stage.embedded:
             return self.set_up_one_process()
         stage.prepare(self.rate, roles=["matcher", "indexer"], **PLAN)
+        stage.set_endpoint(SPREAD, parallelism=PARALLELISM)
         self.offered = self.rate * stage.expectation["fan_out"]
         self.relay = relay_of(stage.stack)
         if self.relay is not None:
@@ -88,6 +90,7 @@ class Chaos:
         if self.disk is not None:
             self.stage.env["POSTRIDER_DATA_DIR"] = self.disk.directory + "/data"
         self.stage.prepare(self.rate, **PLAN)
+        self.stage.set_endpoint(SPREAD, parallelism=PARALLELISM)
         self.offered = self.rate * self.stage.expectation["fan_out"]
         self.workers = [self.stage.role_of("worker")]
         self.savepoints = False

@@ -20,6 +20,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
 KEEP_FROM_SUBSCRIPTIONS = 5000
+BROAD_ENDPOINTS = 3  # the first ones, so many of each large customer
 ROLES = ["api", "matcher", "worker", "indexer"]
 # How threads of a process that has all roles are called, up to the first of these.
 THREAD_PARTS = re.compile(r"[-:]")
@@ -352,6 +353,23 @@ class Load:
             self.stage.api, "--operator-key", self.stage.operator_key, "--receiver-port",
             self.receiver_port, show=True)
         say(f"registered {json.dumps(made)} in {time.monotonic() - start:.0f} s")
+
+    def set_endpoint(self, number, **settings):
+        """Changes settings of an endpoint of a large customer; effective within two seconds."""
+        self._of_endpoint("PATCH", number, "", settings)
+
+    def tell_endpoint(self, number, verb):
+        """Pauses or resumes one of a large customer; effective within two seconds."""
+        self._of_endpoint("POST", number, "/" + verb, {})
+
+    def _of_endpoint(self, method, number, what, body):
+        with open(self.path("state"), encoding="ascii") as state:
+            known = {tuple(words[:2]): words[2:] for words in map(str.split, state)}
+        endpoint = known["endpoint", str(number)][0]
+        key = known["customer", str(number // BROAD_ENDPOINTS)][1]
+        status, _, answer = self.stage.call(method, f"/v1/endpoints/{endpoint}{what}", body, key)
+        if not 200 <= status <= 299:
+            raise Failure(f"endpoint {number}: {method} {what} {body}: {status} {answer}")
 
     def receive(self, rules=""):
         """Starts the receiver, again too: then with a ledger and counts of its own."""
