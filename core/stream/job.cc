@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
+#include <functional>
 #include <random>
 #include <string>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "core/base/check.h"
 #include "core/base/event_loop.h"
@@ -20,6 +24,8 @@ namespace postrider {
 namespace {
 
 constexpr std::chrono::milliseconds kStatusInterval{200};
+// Those that a shard has not come to yet. Each says how things are now, so that the oldest go.
+constexpr size_t kCallsMax = 1'000;
 constexpr size_t kRoleNameMax = 12;  // so that two digits fit into a thread's name
 
 uint64_t TrueSeed() {
@@ -58,13 +64,17 @@ class JobImpl final : public Job {
   void Post(std::function<void(ShardProgram&)> call) override {
     for (const auto& runner : runners_) {
       Runner* const target = runner.get();
-      EventLoop::Callback posted = [target, call] {
-        if (target->shard != nullptr) call(target->shard->program());
-      };
-      if (!target->loop->Post(std::move(posted))) {
-        POSTRIDER_LOG(kError, "a shard does not take calls", {"job", options_.name},
-                      {"shard", target->index});
+      {
+        absl::MutexLock lock(&target->calls_mutex);
+        target->calls.push_back(call);
+        if (target->calls.size() > kCallsMax) {
+          target->calls.pop_front();
+          POSTRIDER_LOG(kError, "a shard does not take calls", {"job", options_.name},
+                        {"shard", target->index});
+        }
       }
+      // A loop that is full comes to them with its next status.
+      static_cast<void>(target->loop->Post([target] { MakeCalls(*target); }));
     }
   }
 
@@ -114,8 +124,11 @@ class JobImpl final : public Job {
     absl::Notification started;
     absl::Status start_status;
     std::thread thread;
+    absl::Mutex calls_mutex;
+    std::deque<std::function<void(ShardProgram&)>> calls ABSL_GUARDED_BY(calls_mutex);
   };
 
+  static void MakeCalls(Runner& runner);
   void Run(Runner& runner);
   void KeepStatus(Runner& runner);
 
@@ -164,8 +177,22 @@ void JobImpl::Run(Runner& runner) {
   runner.shard.reset();
 }
 
+// All that wait, in their order.
+void JobImpl::MakeCalls(Runner& runner) {
+  std::deque<std::function<void(ShardProgram&)>> calls;
+  {
+    absl::MutexLock lock(&runner.calls_mutex);
+    calls.swap(runner.calls);
+  }
+  for (const auto& call : calls) {
+    if (runner.shard == nullptr) return;
+    call(runner.shard->program());
+  }
+}
+
 void JobImpl::KeepStatus(Runner& runner) {
   if (runner.shard == nullptr) return;  // it ends, and turns the loop meanwhile
+  MakeCalls(runner);
   const JobStatus status = runner.shard->status();
   runner.status.assigned.store(status.shards_assigned > 0);
   runner.status.tasks_running.store(status.tasks_running);

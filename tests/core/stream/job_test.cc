@@ -6,12 +6,14 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
+#include "core/base/event_loop.h"
 #include "core/base/metrics.h"
 #include "core/stream/function.h"
 #include "gtest/gtest.h"
@@ -140,6 +142,38 @@ TEST_F(JobTest, PostReachesEachShardsProgramOnItsOwnThread) {
     EXPECT_NE(reached.begin()->first, reached.rbegin()->first);
   }
   job.reset();
+}
+
+// What is told once, such as new rules, must not be lost by a shard that is busy just then.
+TEST_F(JobTest, PostReachesAShardWhoseLoopIsFull) {
+  EventLoop* loop = nullptr;
+  options_.shards = 1;
+  auto job =
+      *Job::Start(log_, clock_, metrics_, options_, [this, &loop](const ShardEnvironment& at) {
+        loop = &at.loop;
+        return absl::StatusOr<std::unique_ptr<ShardProgram>>(
+            std::make_unique<CompletingProgram>(seen_));
+      });
+  absl::Notification busy;
+  absl::Notification go_on;
+  job->Post([&](ShardProgram&) {
+    busy.Notify();
+    go_on.WaitForNotification();
+  });
+  ASSERT_TRUE(busy.WaitForNotificationWithTimeout(kPatience));
+  while (loop->Post([] {})) {
+  }
+  std::vector<int> made;
+  absl::Notification all;
+  job->Post([&](ShardProgram&) { made.push_back(1); });
+  job->Post([&](ShardProgram&) {
+    made.push_back(2);
+    all.Notify();
+  });
+  go_on.Notify();
+  EXPECT_TRUE(all.WaitForNotificationWithTimeout(kPatience));
+  job.reset();
+  EXPECT_EQ(made, (std::vector<int>{1, 2}));
 }
 
 TEST_F(JobTest, EndsHardWithoutLeavingTheGroup) {
