@@ -27,7 +27,8 @@ struct CurlSinkOptions {
   size_t host_in_flight_max = 200;
   // Of those that wait, for one host and port.
   size_t host_waiting_max = 250;
-  // Kept open, over all pools; every one is a file descriptor.
+  // Kept open, over all pools; every one is a file descriptor. Those with TLS are at most three in
+  // four of them, so that they do not take the places of all others; behind a proxy all.
   size_t idle_connections_max = 32'768;
   std::chrono::seconds connection_age_max{600};
   // An idle connection that is older is not used again.

@@ -134,7 +134,8 @@ class HttpSink {
   // Accepted and not ended.
   virtual size_t in_flight() const = 0;
 
-  // Holds for every connection from now on; connections made before take no more requests.
+  // Holds for every connection from now on. Connections made before to what `rules` refuse take no
+  // more requests, and so do those that may be to it: behind a proxy all of them.
   virtual void SetAddressRules(std::shared_ptr<const AddressRules> rules) = 0;
 };
 

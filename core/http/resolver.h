@@ -46,15 +46,15 @@ struct SystemResolverOptions {
   absl::optional<std::pair<IpAddress, uint16_t>> name_server;
   std::chrono::milliseconds valid_for{60'000};
   std::chrono::milliseconds failure_valid_for{5'000};
-  size_t names_max = 20'000;   // in the cache; beyond that the oldest ones go
+  size_t names_max = 20'000;  // in the cache; beyond that the oldest ones go
   // Names that wait to be looked up, of new ones and of failed ones each; more fail at once.
   size_t lookups_max = 1'000;
-  size_t addresses_max = 16;   // of one answer
+  size_t addresses_max = 16;  // of one answer
 };
 
 // getaddrinfo on threads of its own, behind a cache; one lookup at a time per name, and names as
-// they stand, without the system's search list. One for the whole process. At the end it does not wait for a lookup that hangs: waiting callers are dropped.
-// `clock` and `metrics` outlive it.
+// they stand, without the system's search list. One for the whole process. At the end it does not
+// wait for a lookup that hangs: waiting callers are dropped. `clock` and `metrics` outlive it.
 std::unique_ptr<Resolver> CreateSystemResolver(const SystemResolverOptions& options,
                                                const Clock& clock, Metrics& metrics);
 

@@ -1,8 +1,11 @@
 #include "core/http/internal/curl_pool.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "core/base/check.h"
@@ -23,6 +26,18 @@ void EndIdle(int fd) {
 }
 
 }  // namespace
+
+absl::optional<std::pair<IpAddress, uint16_t>> PeerOf(int fd) {
+  sockaddr_storage peer = {};
+  socklen_t size = sizeof(peer);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) return absl::nullopt;
+  const absl::optional<IpAddress> address = IpAddress::FromSockaddr(&peer, size);
+  if (!address) return absl::nullopt;
+  const in_port_t port = peer.ss_family == AF_INET6
+                             ? reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_port
+                             : reinterpret_cast<const sockaddr_in*>(&peer)->sin_port;
+  return std::make_pair(*address, ntohs(port));
+}
 
 bool IsConnected(int fd) {
   sockaddr_storage peer = {};
@@ -133,7 +148,8 @@ void CurlPool::Want(int fd, uint32_t events) {
   socket.watched = events;
 }
 
-void CurlPool::OnOpened(int fd) {
+void CurlPool::OnOpened(int fd, const IpAddress& address, uint16_t port) {
+  peers_.insert_or_assign(fd, std::make_pair(address, port));
   const auto stale = sockets_.find(fd);
   if (stale == sockets_.end()) return;
   const uint32_t events = stale->second.watched;
@@ -188,8 +204,16 @@ void CurlPool::CollectDone() {
   closed_connected_.clear();
 }
 
+bool CurlPool::IsConnectedToAny(
+    absl::FunctionRef<bool(const IpAddress& address, uint16_t port)> is_such) const {
+  return std::any_of(peers_.begin(), peers_.end(), [&is_such](const auto& peer) {
+    return is_such(peer.second.first, peer.second.second);
+  });
+}
+
 int CurlPool::CloseSocket(void* pool, curl_socket_t fd) {
   auto* const self = static_cast<CurlPool*>(pool);
+  self->peers_.erase(fd);
   if (IsConnected(fd)) self->closed_connected_.insert(fd);
   self->Forget(fd);
   return close(fd);

@@ -5,18 +5,24 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
+#include "absl/functional/function_ref.h"
+#include "absl/types/optional.h"
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
 #include "core/http/internal/curl_handles.h"
+#include "core/http/ip_address.h"
 
 namespace postrider::internal {
 
 class CurlPool;
 
+// Whom the socket is connected to.
+absl::optional<std::pair<IpAddress, uint16_t>> PeerOf(int fd);
 bool IsConnected(int fd);
 
 class CurlPoolOwner {
@@ -60,8 +66,12 @@ class CurlPool {
   // Lets libcurl do what its timers ask for.
   void Drive();
 
-  // A socket was opened for one of its transfers.
-  void OnOpened(int fd);
+  // A socket was opened for one of its transfers, to be connected to `address`.
+  void OnOpened(int fd, const IpAddress& address, uint16_t port);
+  // Whether one of its connections, perhaps not made yet, or one that may be gone, is to such a
+  // place.
+  bool IsConnectedToAny(
+      absl::FunctionRef<bool(const IpAddress& address, uint16_t port)> is_such) const;
   // Whether a socket that libcurl has closed in this turn had been connected.
   bool ClosedConnected(int fd) const { return closed_connected_.contains(fd); }
 
@@ -91,6 +101,8 @@ class CurlPool {
   CurlPoolOwner& owner_;
   Counter& idle_events_;
   absl::flat_hash_map<int, Socket> sockets_;
+  // Of sockets, and of some that libcurl has closed without a word.
+  absl::flat_hash_map<int, std::pair<IpAddress, uint16_t>> peers_;
   absl::flat_hash_set<int> closed_connected_;
   // Transfers that gave an attempt to connect up since Drive(), and have not ended.
   absl::flat_hash_set<CURL*> gave_up_;

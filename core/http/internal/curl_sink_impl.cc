@@ -426,13 +426,20 @@ void CurlSink::AbortAll() {
 
 void CurlSink::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
   rules_ = std::move(rules);
+  const auto is_refused = [this](const IpAddress& address, uint16_t port) {
+    return rules_->Check(address, port) != AddressRules::Verdict::kAllowed;
+  };
   for (Pool& pool : pools_) {
+    if (!Proxied() && !pool.pool->IsConnectedToAny(is_refused)) continue;
     std::erase(due_, pool.pool.get());
     pool.pool->due = false;
     retired_.push_back(std::exchange(pool, MakePool()).pool);
     OnPoolDue(*retired_.back());
   }
-  plain_.CloseAll();
+  plain_.CloseThose([&is_refused](int fd) {
+    const auto peer = PeerOf(fd);
+    return !peer || is_refused(peer->first, peer->second);
+  });
 }
 
 void CurlSink::OnIdleChanged(ptrdiff_t change) {

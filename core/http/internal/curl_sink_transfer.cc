@@ -116,7 +116,11 @@ void CurlSink::SetProxy(CURL* easy) {
 }
 
 CurlSink::Pool CurlSink::MakePool() {
-  const auto connections = static_cast<long>(options_.idle_connections_max / options_.pools);
+  // What is left is for connections of ours, which moreover have what these do not use.
+  const size_t most = options_.proxy != nullptr
+                          ? options_.idle_connections_max
+                          : options_.idle_connections_max - options_.idle_connections_max / 4;
+  const auto connections = static_cast<long>(most / options_.pools);
   return Pool{std::make_unique<CurlPool>(loop_, CurlPool::Limits{std::max(connections, 1L)}, *this,
                                          metrics_.idle_events),
               next_generation_++};
@@ -254,7 +258,7 @@ curl_socket_t CurlSink::OnOpenSocket(void* slot, curlsocktype purpose, curl_sock
   const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
   if (fd < 0) return CURL_SOCKET_BAD;
   transfer.socket = fd;
-  transfer.pool->OnOpened(fd);
+  transfer.pool->OnOpened(fd, *target, transfer.request.url.port);
   self->sink->MarkLoaded(transfer);
   return fd;
 }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -211,9 +212,19 @@ void PlainConnections::CloseAged() {
   Trim();
 }
 
-void PlainConnections::CloseAll() {
-  ++generation_;
-  while (!idle_.empty()) CloseIdle(idle_.begin());
+void PlainConnections::CloseThose(absl::FunctionRef<bool(int fd)> are_to_go) {
+  const uint64_t before = generation_++;
+  const auto stays = [&](PlainConnection& connection) {
+    if (connection.generation_ != before || are_to_go(connection.fd_)) return false;
+    connection.generation_ = generation_;
+    return true;
+  };
+  for (PlainConnection& connection : busy_) static_cast<void>(stays(connection));
+  for (auto connection = idle_.begin(); connection != idle_.end();) {
+    const auto next = std::next(connection);
+    if (!stays(*connection)) CloseIdle(connection);
+    connection = next;
+  }
 }
 
 // One of busy_.

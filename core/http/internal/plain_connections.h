@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
@@ -91,8 +92,9 @@ class PlainConnections {
   void CloseIdle(Shelf& shelf);
   // Those that are too old to be used again.
   void CloseAged();
-  // Also those in use, once their exchange has ended: a new generation.
-  void CloseAll();
+  // Also those in use, once their exchange has ended; and a new generation, so that those being
+  // made serve once.
+  void CloseThose(absl::FunctionRef<bool(int fd)> are_to_go);
 
  private:
   friend class PlainConnection;

@@ -68,6 +68,24 @@ class OwnAddressesTest : public ::testing::Test {
     names_->mutex.Await(absl::Condition(&enough));
   }
 
+  // How often more hosts were asked for.
+  class Rounds {
+   public:
+    void Count() {
+      absl::MutexLock lock(&mutex_);
+      ++count_;
+    }
+    void Await(int count) {
+      absl::MutexLock lock(&mutex_);
+      const auto enough = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return count_ >= count; };
+      mutex_.Await(absl::Condition(&enough));
+    }
+
+   private:
+    absl::Mutex mutex_;
+    int count_ ABSL_GUARDED_BY(mutex_) = 0;
+  };
+
   SystemClock clock_;
   std::unique_ptr<EventLoop> loop_ = *EventLoop::Create(clock_);
   const std::shared_ptr<Names> names_ = std::make_shared<Names>();
@@ -153,9 +171,22 @@ TEST_F(OwnAddressesTest, KeepsHostsThatAreOnlyKnownLater) {
 }
 
 TEST_F(OwnAddressesTest, TellsOnceThatThereIsNothing) {
-  Start({});
-  AwaitFound(1);
-  EXPECT_THAT(found_[0], IsEmpty());
+  auto rounds = std::make_shared<Rounds>();
+  int told = 0;
+  own_ = std::make_unique<OwnAddresses>(
+      *loop_, std::vector<HostAndPort>(),
+      [rounds] {
+        rounds->Count();
+        return std::vector<HostAndPort>();
+      },
+      [](const std::string&) { return std::vector<IpAddress>(); }, milliseconds(1),
+      [&told](Places places, OwnAddresses::Known) {
+        EXPECT_THAT(places, IsEmpty());
+        ++told;
+      });
+  rounds->Await(5);
+  loop_->RunOnce(milliseconds(0));
+  EXPECT_EQ(told, 1);
 }
 
 TEST_F(OwnAddressesTest, BoundsWhatItKeepsOfAName) {
@@ -171,18 +202,26 @@ TEST_F(OwnAddressesTest, BoundsWhatItKeepsOfAName) {
 TEST_F(OwnAddressesTest, DoesNotWaitForALookupThatHangs) {
   auto begun = std::make_shared<absl::Notification>();
   auto go_on = std::make_shared<absl::Notification>();
+  // Its end says that the thread's has come.
+  struct EndsWithTheThread {
+    ~EndsWithTheThread() { ended->Notify(); }
+    std::shared_ptr<absl::Notification> ended = std::make_shared<absl::Notification>();
+  };
+  auto thread = std::make_shared<EndsWithTheThread>();
+  const std::shared_ptr<absl::Notification> ended = thread->ended;
   bool told = false;
   own_ = std::make_unique<OwnAddresses>(
       *loop_, std::vector<HostAndPort>{{"hangs", 1}}, nullptr,
-      [begun, go_on](const std::string&) {
+      [begun, go_on, thread = std::move(thread)](const std::string&) {
         if (!begun->HasBeenNotified()) begun->Notify();
         go_on->WaitForNotification();
-        return std::vector<IpAddress>();
+        return std::vector<IpAddress>{At("10.0.0.1")};
       },
       milliseconds(1), [&told](Places, OwnAddresses::Known) { told = true; });
   begun->WaitForNotification();
   own_.reset();
   go_on->Notify();
+  ended->WaitForNotification();
   loop_->RunOnce(milliseconds(0));
   EXPECT_FALSE(told);
 }

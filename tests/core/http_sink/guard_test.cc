@@ -97,6 +97,22 @@ TEST_F(SinkGuardTest, ConnectionsMadeUnderOldRulesAreNotUsedAgain) {
   EXPECT_EQ(stub.requests().size(), 2u);
 }
 
+// Our own servers may get new addresses again and again.
+TEST_F(SinkGuardTest, NewRulesCloseOnlyConnectionsToWhatTheyRefuse) {
+  RawSocketStub refused(*loop_);
+  RawSocketStub kept(*loop_);
+  EXPECT_EQ(Send(refused.url()).status, 200);
+  EXPECT_EQ(Send(kept.url()).status, 200);
+  AddressRulesOptions rules;
+  rules.allow = {"127.0.0.0/8"};
+  rules.own = {{*IpAddress::Parse("127.0.0.1"), refused.port()}};
+  sink().SetAddressRules(*AddressRules::Create(rules));
+  EXPECT_TRUE(Run([&] { return refused.open_connections() == 0; }));
+  EXPECT_EQ(Send(kept.url()).status, 200);
+  EXPECT_EQ(kept.connections(), 1);
+  EXPECT_EQ(Send(refused.url()).failure, HttpFailure::kAddressRefused);
+}
+
 TEST_F(SinkGuardTest, RulesMayChangeInsideACallbackAndUnderARequest) {
   RawSocketStub stub(*loop_);
   stub.SetScript([](const StubRequest&) {
@@ -106,14 +122,27 @@ TEST_F(SinkGuardTest, RulesMayChangeInsideACallbackAndUnderARequest) {
   for (int i = 0; i < 3; ++i) {
     sink().Send(Request(stub.url()), [&](HttpResult result) {
       statuses.push_back(result.status);
-      sink().SetAddressRules(allow_loopback_);
+      sink().SetAddressRules(AddressRules::Default());
     });
   }
   ASSERT_TRUE(Run([&] { return stub.requests().size() == 3; }));
-  sink().SetAddressRules(allow_loopback_);
+  sink().SetAddressRules(AddressRules::Default());
   ASSERT_TRUE(Run([&] { return statuses.size() == 3; }));
   EXPECT_EQ(statuses, (std::vector<int>{200, 200, 200}));
   EXPECT_TRUE(Run([&] { return stub.open_connections() == 0; }));
+}
+
+TEST_F(SinkGuardTest, ConnectionsThatNewRulesAllowAreUsedAgain) {
+  RawSocketStub stub(*loop_);
+  stub.SetScript([](const StubRequest&) {
+    return StubScript{tests::WaitFor(milliseconds(30)), SendBytes(StubAnswer(200))};
+  });
+  for (int i = 0; i < 3; ++i) SendAsync(Request(stub.url()));
+  ASSERT_TRUE(Run([&] { return stub.requests().size() == 3; }));
+  sink().SetAddressRules(allow_loopback_);
+  ASSERT_TRUE(RunUntilResults(3));
+  EXPECT_EQ(Send(stub.url()).status, 200);
+  EXPECT_EQ(stub.connections(), 3);
 }
 
 // The connection of one customer is never lent to another one.

@@ -100,6 +100,49 @@ TEST_F(SinkTlsTest, KeepsFewerConnectionsWithoutTlsAsOthersHaveIt) {
   EXPECT_EQ(plain.open_connections(), 2);
 }
 
+TEST_F(SinkTlsTest, LeavesConnectionsWithoutTlsAQuarterOfThoseThatAreKept) {
+  options_.pools = 1;
+  options_.idle_connections_max = 4;
+  tests::RawSocketStub plain(*loop_);
+  EXPECT_EQ(Send(plain.url()).status, 200);
+  TlsStub stub(certificate_);
+  for (const char* const group : {"cus_1", "cus_2", "cus_3", "cus_4", "cus_5"}) {
+    EXPECT_EQ(SendTls(stub, nullptr, group).status, 200);
+  }
+  EXPECT_EQ(Send(plain.url()).status, 200);
+  EXPECT_EQ(plain.connections(), 1);
+  // The three last ones are kept.
+  EXPECT_EQ(stub.handshakes(), 5);
+  for (const char* const group : {"cus_5", "cus_4", "cus_3"}) {
+    EXPECT_EQ(SendTls(stub, nullptr, group).status, 200);
+  }
+  EXPECT_EQ(stub.handshakes(), 5);
+}
+
+TEST_F(SinkTlsTest, NewRulesCloseOnlyConnectionsToWhatTheyRefuse) {
+  TlsStub refused(certificate_);
+  TlsStub kept(certificate_);
+  const auto own = [](std::vector<std::pair<IpAddress, uint16_t>> places) {
+    AddressRulesOptions rules;
+    rules.allow = {"127.0.0.0/8"};
+    rules.own = std::move(places);
+    return *AddressRules::Create(rules);
+  };
+  EXPECT_EQ(SendTls(refused, nullptr).status, 200);
+  EXPECT_EQ(SendTls(kept, nullptr).status, 200);
+  sink().SetAddressRules(own({{*IpAddress::Parse("10.0.0.1"), 9092}}));
+  EXPECT_EQ(SendTls(refused, nullptr).status, 200);
+  EXPECT_EQ(SendTls(kept, nullptr).status, 200);
+  EXPECT_EQ(refused.handshakes(), 1) << "nothing that is open is refused";
+  EXPECT_EQ(kept.handshakes(), 1);
+  sink().SetAddressRules(own({{*IpAddress::Parse("127.0.0.1"), refused.port()}}));
+  EXPECT_EQ(SendTls(refused, nullptr).failure, HttpFailure::kAddressRefused);
+  EXPECT_EQ(refused.handshakes(), 1);
+  sink().SetAddressRules(allow_loopback_);
+  EXPECT_EQ(SendTls(refused, nullptr).status, 200);
+  EXPECT_EQ(refused.handshakes(), 2);
+}
+
 // Those have their own bound: what is kept is not given up for them.
 TEST_F(SinkTlsTest, KeepsConnectionsWithoutTlsWhileOthersAreInFlight) {
   options_.pools = 1;
