@@ -100,6 +100,7 @@ class JobImpl final : public Job {
     for (const auto& runner : runners_) {
       Runner* const target = runner.get();
       EventLoop::Callback stop = [this, target] {
+        if (target->shard == nullptr) return;  // it ends, by StopHard()
         target->shard->Stop([this, target] {
           target->loop->Stop();
           if (running_.fetch_sub(1) == 1 && stopped_) stopped_();

@@ -192,6 +192,41 @@ TEST_F(JobTest, StopHardCutsAStopShort) {
   EXPECT_EQ(log_.Members("g").size(), 2u);
 }
 
+// What a shard was to do is met by its end, for a program may turn the loop then.
+TEST_F(JobTest, EndsHardBeforeItsShardHasHeardOfTheStop) {
+  class TurnsAtItsEnd final : public ShardProgram {
+   public:
+    TurnsAtItsEnd(EventLoop& loop, Seen& seen) : loop_(loop), seen_(seen) {}
+    ~TurnsAtItsEnd() override { loop_.RunOnce(Duration::zero()); }
+    std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
+      return std::make_unique<CompletingFunction>(seen_);
+    }
+
+   private:
+    EventLoop& loop_;
+    Seen& seen_;
+  };
+  options_.shards = 1;
+  auto job = *Job::Start(log_, clock_, metrics_, options_, [this](const ShardEnvironment& at) {
+    return absl::StatusOr<std::unique_ptr<ShardProgram>>(
+        std::make_unique<TurnsAtItsEnd>(at.loop, seen_));
+  });
+  absl::Notification busy;
+  absl::Notification go_on;
+  job->Post([&](ShardProgram&) {
+    busy.Notify();
+    go_on.WaitForNotification();
+  });
+  ASSERT_TRUE(busy.WaitForNotificationWithTimeout(kPatience));
+  bool done = false;
+  job->Stop([&done] { done = true; });
+  job->StopHard();
+  go_on.Notify();
+  job.reset();
+  EXPECT_FALSE(done);
+  EXPECT_EQ(log_.Members("g").size(), 1u);
+}
+
 // A program may turn the loop while it ends, until its requests are through.
 TEST_F(JobTest, EndsThoughItsProgramTurnsTheLoopForLong) {
   class SlowToEnd final : public ShardProgram {
