@@ -147,7 +147,9 @@ void Publisher::Impl::LogAnswered(const absl::Status& status) {
   std::map<uint64_t, Pending> refused;
   refused.swap(appends);
   for (auto& [number, pending] : refused) {
-    std::move (*std::exchange(pending.done, nullptr))(refusing);
+    // The producer keeps it too, and still calls it.
+    LogProducer::AppendDone done = std::exchange(*pending.done, nullptr);
+    std::move(done)(refusing);
   }
 }
 
@@ -298,7 +300,9 @@ absl::Status Publisher::Append(AppendRecord record, ProducerOptions::Batches bat
       // It was answered when the log took nothing.
       if (impl->appends.erase(number) == 0) return;
     }
-    if (*kept != nullptr) std::move (*kept)(std::move(offset));
+    if (LogProducer::AppendDone mine = std::exchange(*kept, nullptr); mine != nullptr) {
+      std::move(mine)(std::move(offset));
+    }
   };
   if (!producer->Append(std::move(record), std::move(answer))) {
     return absl::ResourceExhaustedError("api: the producer's queue is full");
