@@ -285,6 +285,7 @@ void ApiRole::AllowTests() {
 void ApiRole::Stop(std::function<void()> done) {
   EventLoop::Callback stop = [impl = impl_.get(), done = std::move(done)]() mutable {
     impl->on_loop->parts.stopping = true;
+    if (impl->on_loop->server == nullptr) return;  // it ends already
     impl->on_loop->server->Stop(std::move(done));
   };
   while (!impl_->loop->Post(std::move(stop))) std::this_thread::yield();

@@ -1,5 +1,6 @@
 // Testing an endpoint over HTTP.
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -21,6 +22,7 @@ struct Script {
   EndpointTester::Result result ABSL_GUARDED_BY(mutex);
   bool hold ABSL_GUARDED_BY(mutex) = false;
   std::vector<std::string> tested ABSL_GUARDED_BY(mutex);
+  std::function<void()> at_abort;  // set before the role ends
 };
 
 class ScriptedTester final : public EndpointTester {
@@ -41,6 +43,7 @@ class ScriptedTester final : public EndpointTester {
   }
   void SetAddressRules(std::shared_ptr<const AddressRules>) override {}
   void AbortAll() override {
+    if (script_->at_abort != nullptr) script_->at_abort();
     for (Done& done : std::exchange(held_, {})) {
       Result aborted;
       aborted.outcome = "aborted";
@@ -247,6 +250,16 @@ TEST_F(EndpointTestsTest, HoldsNoConnectionToTheDatabaseMeanwhile) {
 TEST_F(EndpointTestsTest, SaysThatThereIsNobodyToTest) {
   const JsonReply reply = Call("POST", Path() + "/test", customer_.key);
   EXPECT_EQ(reply.status, 503);
+}
+
+TEST_F(EndpointTestsTest, EndsThoughItHearsOfAStopOnlyThen) {
+  bool heard = false;
+  script_->at_abort = [&heard, role = role_.get()] {
+    heard = true;
+    role->Stop([] {});
+  };
+  role_.reset();
+  EXPECT_TRUE(heard);
 }
 
 }  // namespace
