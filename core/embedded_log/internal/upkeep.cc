@@ -228,7 +228,8 @@ void Upkeep::GiveBack(const PartitionPtr& partition) {
   const bool first = offset == 0 && bytes == 0;
   const uint64_t least = core_.nearly_full ? kGiveBackBytesInNeed : kGiveBackBytes;
   if (!first && now - std::min(now, bytes) < least) return;
-  if (!first) core_.database->CompactRuns(partition->id, offset, extent.begin);
+  // What the first trim since the start has freed may be all that there is.
+  if (!first || core_.nearly_full) core_.database->CompactRuns(partition->id, offset, extent.begin);
   offset = extent.begin;
   bytes = now;
 }

@@ -1,7 +1,9 @@
 #include <chrono>
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "core/base/random.h"
 #include "gtest/gtest.h"
 #include "tests/core/embedded_log/log_fixture.h"
 
@@ -205,6 +207,27 @@ TEST_F(EmbeddedLogTest, GivesTheDiskBackThatWasTrimmed) {
   log_->RunUpkeep();
   EXPECT_LT(Metric("postrider_embedded_log_disk_bytes"), before / 4);
   EXPECT_EQ(ReadAll({"a", 0}).records.size(), 10u);
+}
+
+TEST_F(EmbeddedLogTest, GivesBackWhatTheFirstTrimHasFreedWhenTheDiskIsNearlyFull) {
+  options_.reserve_bytes = 1'000;
+  options_.space = [] { return std::filesystem::space_info{1'000'000, 999, 999}; };
+  Open();
+  MakeTopic("a", 1, {{"retention.ms", "3600000"}});
+  Random random(3);
+  for (int i = 0; i < 100; ++i) {
+    std::string noise(100'000, '\0');
+    for (char& c : noise) c = static_cast<char>(random.Next());
+    ASSERT_TRUE(Append(Record({"a", 0}, "k", noise)).ok());
+  }
+  Reopen();
+  log_->RunUpkeep();
+  EXPECT_GT(Metric("postrider_embedded_log_disk_bytes"), 5e6);
+  // The writer looks how much is free.
+  ASSERT_TRUE(Append(Record({"a", 0}, "k", "v")).ok());
+  clock_.Advance(hours(1) + milliseconds(1));
+  log_->RunUpkeep();
+  EXPECT_LT(Metric("postrider_embedded_log_disk_bytes"), 1e6);
 }
 
 }  // namespace
