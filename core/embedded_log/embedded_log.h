@@ -73,7 +73,7 @@ struct EmbeddedLogOptions {
 // Damage on the disk is told of in the process's log and a metric; what can be read is served, and
 // what cannot is passed over as if it had been compacted away.
 //
-// Threads: see Log; four of its own.
+// Threads: see Log; four of its own (writer, watch, fetcher, upkeep) beside RocksDB's.
 // Bounds:  memory_bytes; records of 1,000,000 bytes; 1,024 calls of Trim() and OffsetForTime()
 //          wait at most, the next is kResourceExhausted.
 class EmbeddedLog final : public Log {

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "core/base/check.h"
@@ -51,12 +52,14 @@ void CursorSet::Remove(const TopicPartition& tp) {
   if (found == cursors_.end()) return;
   Kill(*found->second);
   cursors_.erase(found);
+  FeedHungry();
 }
 
 void CursorSet::Clear() {
   for (auto& [tp, cursor] : cursors_) Kill(*cursor);
   cursors_.clear();
   line_.clear();
+  hungry_.clear();
 }
 
 void CursorSet::Kill(Cursor& cursor) {
@@ -64,6 +67,75 @@ void CursorSet::Kill(Cursor& cursor) {
   if (cursor.partition != nullptr) std::erase(cursor.partition->cursors, &cursor);
   cursor.partition = nullptr;
   cursor.fetched.clear();
+  Hold(cursor, -cursor.held_bytes);
+  Unfeed(cursor);
+}
+
+void CursorSet::Hold(Cursor& cursor, int64_t bytes) {
+  cursor.held_bytes += bytes;
+  held_bytes_ += bytes;
+}
+
+// But not what is asked for, nor the run that is being read.
+void CursorSet::DropFetched(Cursor& cursor) {
+  for (const RunPtr& run : cursor.fetched) Hold(cursor, -static_cast<int64_t>(run->bytes.size()));
+  cursor.fetched.clear();
+}
+
+int64_t CursorSet::FetchBytes() const {
+  const auto count = static_cast<int64_t>(cursors_.size());
+  return std::clamp(prefetch_bytes_ / std::max<int64_t>(count, 1), kFetchBytesMin, kFetchBytesMax);
+}
+
+bool CursorSet::HasRoom() const {
+  if (held_bytes_ == 0 && fed_ == 0) return true;
+  return held_bytes_ + (fed_ + 1) * (FetchBytes() + kFetchRunBytes) <= prefetch_bytes_;
+}
+
+void CursorSet::Unfeed(Cursor& cursor) {
+  if (std::exchange(cursor.fed, false)) --fed_;
+}
+
+void CursorSet::FeedHungry() {
+  while (!hungry_.empty() && HasRoom()) {
+    const std::shared_ptr<Cursor> cursor = hungry_.front();
+    hungry_.pop_front();
+    cursor->hungry = false;
+    if (cursor->dead) continue;
+    cursor->fed = true;
+    ++fed_;
+    MakeReady(*cursor);
+  }
+}
+
+void CursorSet::Ask(const std::shared_ptr<Cursor>& cursor) {
+  if (cursor->fetching || cursor->hungry) return;
+  const bool its_turn = cursor->fed || hungry_.empty();
+  Unfeed(*cursor);
+  if (!its_turn || !HasRoom()) {
+    cursor->hungry = true;
+    hungry_.push_back(cursor);
+    return;
+  }
+  const int64_t bytes = FetchBytes();
+  cursor->fetching = true;
+  Hold(*cursor, bytes + kFetchRunBytes);
+  fetcher_.Fetch({cursor, cursor->partition, cursor->position, cursor->partition->end,
+                  static_cast<size_t>(bytes), bytes + kFetchRunBytes});
+}
+
+void CursorSet::TakeFetched(Cursor& cursor, const PartitionPtr& partition, int64_t asked_bytes,
+                            std::vector<RunPtr> runs) {
+  if (cursor.dead) return;
+  cursor.fetching = false;
+  Hold(cursor, -asked_bytes);
+  if (cursor.partition == partition) {
+    for (RunPtr& run : runs) {
+      Hold(cursor, static_cast<int64_t>(run->bytes.size()));
+      cursor.fetched.push_back(std::move(run));
+    }
+  }
+  MakeReady(cursor);
 }
 
 void CursorSet::MakeReady(Cursor& cursor) {
@@ -85,7 +157,8 @@ void CursorSet::LookForPartitions(const std::string& topic) {
 void CursorSet::Lose(Cursor& cursor) {
   if (cursor.partition != nullptr) std::erase(cursor.partition->cursors, &cursor);
   cursor.partition = nullptr;
-  cursor.fetched.clear();
+  DropFetched(cursor);
+  FeedHungry();
 }
 
 bool CursorSet::Resolve(Cursor& cursor) {
@@ -113,11 +186,14 @@ bool CursorSet::Resolve(Cursor& cursor) {
 
 CursorSet::News CursorSet::Next(bool records) {
   News news;
+  FeedHungry();
   // Each that stands in the line is looked at once at most.
   for (size_t left = line_.size(); left > 0;) {
     const std::shared_ptr<Cursor> cursor = line_.front();
     const Step step = cursor->dead ? Step::kNothing : Look(cursor, records, &news);
     if (step == Step::kAgain) continue;
+    // Who was fed and needs nothing leaves the room to the next.
+    Unfeed(*cursor);
     line_.pop_front();
     if (step == Step::kTell) {
       line_.push_back(cursor);
@@ -131,6 +207,7 @@ CursorSet::News CursorSet::Next(bool records) {
       cursor->ready = false;
     }
   }
+  FeedHungry();
   return news;
 }
 
@@ -141,7 +218,9 @@ CursorSet::Step CursorSet::Look(const std::shared_ptr<Cursor>& cursor, bool reco
   news->cursor = cursor;
   if (cursor->position < partition.begin || cursor->position > partition.end) {
     cursor->run = nullptr;
+    Hold(*cursor, -std::exchange(cursor->run_bytes, 0));
     if (outside_ == Outside::kTold) {
+      DropFetched(*cursor);
       cursor->out_of_range = true;
       news->kind = News::Kind::kOutOfRange;
       news->offset = partition.begin;
@@ -157,11 +236,17 @@ CursorSet::Step CursorSet::Look(const std::shared_ptr<Cursor>& cursor, bool reco
 
 CursorSet::Step CursorSet::TakeRun(const std::shared_ptr<Cursor>& cursor, News* news) {
   Partition& partition = *cursor->partition;
+  // The one before has been read.
+  Hold(*cursor, -std::exchange(cursor->run_bytes, 0));
   RunPtr run;
   while (!cursor->fetched.empty() && run == nullptr) {
+    const auto bytes = static_cast<int64_t>(cursor->fetched.front()->bytes.size());
     if (cursor->fetched.front()->next > cursor->position &&
         cursor->fetched.front()->base <= cursor->position) {
       run = cursor->fetched.front();
+      cursor->run_bytes = bytes;
+    } else {
+      Hold(*cursor, -bytes);
     }
     cursor->fetched.pop_front();
   }
@@ -180,12 +265,7 @@ CursorSet::Step CursorSet::TakeRun(const std::shared_ptr<Cursor>& cursor, News* 
     if (behind != partition.tail.end()) run = *behind;
   }
   if (run == nullptr) {
-    if (cursor->fetching) return Step::kNothing;
-    cursor->fetching = true;
-    const auto count = static_cast<int64_t>(cursors_.size());
-    const int64_t bytes = std::clamp(prefetch_bytes_ / count, kFetchBytesMin, kFetchBytesMax);
-    fetcher_.Fetch(
-        {cursor, cursor->partition, cursor->position, partition.end, static_cast<size_t>(bytes)});
+    Ask(cursor);
     return Step::kNothing;
   }
   cursor->run = std::move(run);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
@@ -33,6 +34,11 @@ struct Cursor {
   bool ready = false;     // stands in the set's line
   bool fetching = false;  // the fetcher is at it
   bool dead = false;      // taken out of its set
+  bool hungry = false;    // waits for room to fetch into
+  bool fed = false;       // there is room for it, which it has not taken yet
+  // Of the set's room: what is asked for, fetched and being read.
+  int64_t held_bytes = 0;
+  int64_t run_bytes = 0;  // of it, for `run`
   std::deque<RunPtr> fetched;
   RunPtr run;
   RunReader reader;
@@ -43,8 +49,14 @@ struct Cursor {
 // fetcher.
 //
 // Threads: its owner's, but for what says that it needs the core's mutex only.
+// Bounds:  what is asked of the fetcher, fetched and being read of it has at most `prefetch_bytes`
+// together, or one cursor's fetch if that is more; a run of a record larger than kFetchRunBytes
+// comes on top. Cursors wait for room in a line.
 class CursorSet {
  public:
+  // A fetch may bring a run more than it asks for.
+  static constexpr int64_t kFetchRunBytes = 128 << 10;
+
   enum class Outside {
     kTold,     // a position outside of the log is told, and not read from
     kClamped,  // it goes on from the log's start or its end
@@ -87,6 +99,9 @@ class CursorSet {
   void MakeReady(Cursor& cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
   void LookForPartitions(const std::string& topic) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
   void Lose(Cursor& cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  // For the fetcher: what it has found, which may be nothing that is of use any more.
+  void TakeFetched(Cursor& cursor, const PartitionPtr& partition, int64_t asked_bytes,
+                   std::vector<RunPtr> runs) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
 
  private:
   enum class Step { kAgain, kTell, kNothing };
@@ -95,6 +110,14 @@ class CursorSet {
   Step TakeRun(const std::shared_ptr<Cursor>& cursor, News* news)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
   bool Resolve(Cursor& cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  void Ask(const std::shared_ptr<Cursor>& cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  void Hold(Cursor& cursor, int64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  void DropFetched(Cursor& cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  int64_t FetchBytes() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  // Those that wait for room, in their order, as far as there is some.
+  void FeedHungry() ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
+  void Unfeed(Cursor& cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
   void Kill(Cursor& cursor) ABSL_EXCLUSIVE_LOCKS_REQUIRED(core_.mutex);
 
   Core& core_;
@@ -105,6 +128,9 @@ class CursorSet {
   bool woken_ ABSL_GUARDED_BY(core_.mutex) = false;
   std::map<TopicPartition, std::shared_ptr<Cursor>> cursors_ ABSL_GUARDED_BY(core_.mutex);
   std::deque<std::shared_ptr<Cursor>> line_ ABSL_GUARDED_BY(core_.mutex);
+  std::deque<std::shared_ptr<Cursor>> hungry_ ABSL_GUARDED_BY(core_.mutex);
+  int64_t held_bytes_ ABSL_GUARDED_BY(core_.mutex) = 0;
+  int64_t fed_ ABSL_GUARDED_BY(core_.mutex) = 0;  // cursors
 };
 
 }  // namespace postrider::embedded_log_internal

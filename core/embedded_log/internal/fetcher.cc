@@ -79,12 +79,9 @@ void Fetcher::Serve(Request request) {
   }
   absl::MutexLock lock(&core_.mutex);
   Cursor& cursor = *request.cursor;
+  // Its set may be gone else.
   if (cursor.dead) return;
-  cursor.fetching = false;
-  if (cursor.partition == request.partition) {
-    for (RunPtr& run : *runs) cursor.fetched.push_back(std::move(run));
-  }
-  cursor.set->MakeReady(cursor);
+  cursor.set->TakeFetched(cursor, request.partition, request.held_bytes, *std::move(runs));
 }
 
 absl::StatusOr<int64_t> Fetcher::OffsetForTime(const PartitionPtr& partition, WallTime time) {

@@ -37,6 +37,7 @@ class Fetcher {
     int64_t from = 0;
     int64_t until = 0;
     size_t bytes_max = 0;
+    int64_t held_bytes = 0;  // of the set's room, for what comes
   };
   // Reads runs for a cursor and makes it ready. Threads: any.
   void Fetch(Request request);

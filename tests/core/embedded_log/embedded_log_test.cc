@@ -1,10 +1,9 @@
 #include "core/embedded_log/embedded_log.h"
 
-#include <sys/types.h>
-#include <unistd.h>
-
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/embedded_log/log_fixture.h"
+#include "tests/core/embedded_log/nobody.h"
 #include "tests/support/no_descriptors.h"
 
 namespace postrider::tests {
@@ -107,6 +107,102 @@ TEST_F(EmbeddedLogTest, ReadsFromTheDatabaseWhatMemoryHasNoRoomFor) {
   EXPECT_GT(Metric("postrider_embedded_log_cold_reads_total"), 10);
 }
 
+TEST_F(EmbeddedLogTest, HoldsNoMoreThanItMayPrefetchOverManyPartitionsAndReadsAllInTurn) {
+  constexpr int kPartitions = 500;
+  constexpr int kRounds = 4;
+  constexpr size_t kValueBytes = 40'000;
+  constexpr double kReadBytes = 2 * kValueBytes;  // 64 KiB are asked for: two runs
+  constexpr double kPrefetchBytes = 4 << 20;
+  Open();
+  MakeTopic("a", kPartitions);
+  for (int round = 0; round < kRounds; ++round) {
+    int acknowledged = 0;
+    for (int32_t partition = 0; partition < kPartitions; ++partition) {
+      while (!producer().Append(Record({"a", partition}, "k", std::string(kValueBytes, 'v')),
+                                [&](const absl::StatusOr<int64_t>& at) {
+                                  EXPECT_TRUE(at.ok()) << at.status();
+                                  ++acknowledged;
+                                })) {
+        ASSERT_TRUE(Until([&] { return acknowledged == partition; }));
+      }
+    }
+    ASSERT_TRUE(Until([&] { return acknowledged == kPartitions; }));
+  }
+  Reopen();  // nothing is in memory
+  struct Counter : ReadHandler {
+    void OnRecord(const LogRecord& record) override {
+      ++records;
+      ++of[static_cast<size_t>(record.partition)];
+      // Nobody's second read comes before everybody's first.
+      if (of[static_cast<size_t>(record.partition)] > 2) {
+        late += std::count(of.begin(), of.end(), 0) > 0 ? 1 : 0;
+      }
+    }
+    void OnPartitionEnd(const TopicPartition&, int64_t) override { ++ends; }
+    std::vector<int> of = std::vector<int>(kPartitions, 0);
+    int records = 0;
+    int ends = 0;
+    int late = 0;
+  } counter;
+  ReaderOptions options;
+  options.prefetch_bytes = static_cast<int64_t>(kPrefetchBytes);
+  absl::StatusOr<std::unique_ptr<PartitionReader>> opened =
+      log_->OpenReader(*loop_, options, counter);
+  ASSERT_TRUE(opened.ok());
+  PartitionReader& reader = **opened;
+  const double before = Metric("postrider_embedded_log_cold_reads_total");
+  double most = 0;
+  ASSERT_TRUE(
+      loop_
+          ->Watch(reader.wake_fd(), kFdReadable,
+                  [&](uint32_t) {
+                    reader.Poll(10);
+                    const double reads = Metric("postrider_embedded_log_cold_reads_total") - before;
+                    most = std::max(most, reads * kReadBytes -
+                                              static_cast<double>(counter.records) * kValueBytes);
+                  })
+          .ok());
+  for (int32_t partition = 0; partition < kPartitions; ++partition) {
+    reader.Add({{"a", partition}, StartPosition::At::kLogStart, 0});
+  }
+  EXPECT_TRUE(Until([&] { return counter.ends == kPartitions; }));
+  loop_->Unwatch(reader.wake_fd());
+  EXPECT_EQ(counter.records, kPartitions * kRounds);
+  EXPECT_EQ(counter.late, 0);
+  EXPECT_LE(most, kPrefetchBytes);
+  EXPECT_GT(most, kPrefetchBytes / 4) << "it reads ahead";
+}
+
+TEST_F(EmbeddedLogTest, GoesOnWhereNotEvenOneReadFitsIntoWhatItMayPrefetch) {
+  Open();
+  MakeTopic("a", 3);
+  for (int32_t partition = 0; partition < 3; ++partition) AppendMany({"a", partition}, 300, 1'000);
+  Reopen();
+  struct Ends : WholeReader {
+    void OnPartitionEnd(const TopicPartition&, int64_t) override { ++ends; }
+    int ends = 0;
+  } counter;
+  ReaderOptions options;
+  options.prefetch_bytes = 1;
+  absl::StatusOr<std::unique_ptr<PartitionReader>> opened =
+      log_->OpenReader(*loop_, options, counter);
+  ASSERT_TRUE(opened.ok());
+  PartitionReader& reader = **opened;
+  ASSERT_TRUE(loop_->Watch(reader.wake_fd(), kFdReadable, [&](uint32_t) { reader.Poll(7); }).ok());
+  for (int32_t partition = 0; partition < 3; ++partition) {
+    reader.Add({{"a", partition}, StartPosition::At::kLogStart, 0});
+  }
+  EXPECT_TRUE(Until([&] { return counter.ends == 3; }));
+  // One that was given up while it was read leaves its room to the others.
+  reader.Add({{"a", 0}, StartPosition::At::kLogStart, 0});
+  reader.Add({{"a", 1}, StartPosition::At::kLogStart, 0});
+  reader.Poll(7);
+  reader.Remove({"a", 0});
+  EXPECT_TRUE(Until([&] { return counter.ends == 4; }));
+  loop_->Unwatch(reader.wake_fd());
+  EXPECT_GE(counter.records.size(), 1'200u);
+}
+
 TEST_F(EmbeddedLogTest, FindsTheOffsetForATimeWhereverTheClockGoes) {
   Open();
   MakeTopic("a", 1);
@@ -168,23 +264,6 @@ TEST_F(EmbeddedLogTest, LeavesADirectoryAloneThatHoldsSomethingElse) {
   EXPECT_THAT(std::string(foreign.message()), HasSubstr("thesis.txt"));
   EXPECT_FALSE(std::filesystem::exists(options_.directory + "/db"));
 }
-
-// Root may write anywhere: the rest of the test is nobody's.
-class Nobody {
- public:
-  Nobody() { Become(65'534); }
-  ~Nobody() { Become(0); }
-  Nobody(const Nobody&) = delete;
-  Nobody& operator=(const Nobody&) = delete;
-
- private:
-  void Become(uid_t user) const {
-    if (root_) {
-      EXPECT_EQ(::seteuid(user), 0);
-    }
-  }
-  const bool root_ = ::getuid() == 0;
-};
 
 TEST_F(EmbeddedLogTest, SaysWhatToChangeWhenItsDirectoryCannotBeWritten) {
   namespace fs = std::filesystem;

@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/embedded_log/log_fixture.h"
+#include "tests/core/embedded_log/nobody.h"
 #include "tests/support/status_matchers.h"
 
 namespace postrider::tests {
@@ -107,6 +108,35 @@ TEST_F(InspectTest, TellsWhatThereIsAndChangesNothing) {
     EXPECT_EQ(report.partitions, 3u);
   }
   EXPECT_EQ(Files(), before);
+}
+
+TEST_F(InspectTest, LooksIntoADirectoryThatItMayNotWrite) {
+  AppendMany({"a", 0}, 10, 100);
+  Reopen();
+  AppendMany({"a", 0}, 5, 100);
+  Close();
+  std::vector<fs::path> all{options_.directory};
+  for (const auto& entry : fs::recursive_directory_iterator(options_.directory)) {
+    all.push_back(entry.path());
+  }
+  fs::permissions(directory_.path(), fs::perms::all);
+  for (const fs::path& path : all) {
+    fs::perms read = fs::perms::owner_read | fs::perms::group_read | fs::perms::others_read;
+    if (fs::is_directory(path)) {
+      read |= fs::perms::owner_exec | fs::perms::group_exec | fs::perms::others_exec;
+    }
+    fs::permissions(path, read);
+  }
+  {
+    const Nobody nobody;
+    ASSERT_OK_AND_ASSIGN(const auto log, LogInspector::Open(options_.directory));
+    EXPECT_EQ(log->Topics().size(), 2u);
+    EXPECT_EQ(OffsetsOf(*log, {"a", 0}, 0, 100).size(), 15u);
+    ASSERT_OK_AND_ASSIGN(const auto report, log->Verify());
+    EXPECT_THAT(report.damages, IsEmpty());
+    EXPECT_EQ(report.records, 15u);
+  }
+  for (const fs::path& path : all) fs::permissions(path, fs::perms::owner_all);
 }
 
 TEST_F(InspectTest, KeepsAServiceOutWhileItLooksAndIsKeptOutByOne) {
