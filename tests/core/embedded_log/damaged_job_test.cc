@@ -2,23 +2,18 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "core/base/clock.h"
 #include "core/base/random.h"
-#include "core/stream/function.h"
 #include "core/stream/job.h"
 #include "gtest/gtest.h"
 #include "tests/core/embedded_log/log_fixture.h"
+#include "tests/core/stream/completing_program.h"
 
 namespace postrider::tests {
 namespace {
@@ -27,71 +22,6 @@ namespace fs = std::filesystem;
 
 const absl::Duration kAtMost = absl::Seconds(60);
 constexpr int kRecords = 2'000;
-
-// The offsets that functions have met, and how far each said that its partition was read.
-class Seen {
- public:
-  void Record(const TopicPartition& tp, int64_t offset) {
-    absl::MutexLock lock(&mutex_);
-    EXPECT_TRUE(offsets_[tp].insert(offset).second) << "twice: " << offset;
-  }
-  void End(const TopicPartition& tp, int64_t next) {
-    absl::MutexLock lock(&mutex_);
-    ends_[tp] = next;
-  }
-  bool AwaitEnds(size_t partitions, int64_t next) {
-    absl::MutexLock lock(&mutex_);
-    const auto all = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
-      size_t there = 0;
-      for (const auto& [tp, end] : ends_) there += end == next ? 1 : 0;
-      return there == partitions;
-    };
-    return mutex_.AwaitWithTimeout(absl::Condition(&all), kAtMost);
-  }
-  size_t records() {
-    absl::MutexLock lock(&mutex_);
-    size_t all = 0;
-    for (const auto& [tp, offsets] : offsets_) all += offsets.size();
-    return all;
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::map<TopicPartition, std::set<int64_t>> offsets_ ABSL_GUARDED_BY(mutex_);
-  std::map<TopicPartition, int64_t> ends_ ABSL_GUARDED_BY(mutex_);
-};
-
-class CompletingFunction final : public KeyedProcessFunction {
- public:
-  explicit CompletingFunction(Seen& seen) : seen_(seen) {}
-  absl::Status Open(TaskContext&) override { return absl::OkStatus(); }
-  void OnElement(TaskContext& ctx, const LogRecord& record) override {
-    ctx.Complete(record.offset);
-    seen_.Record(ctx.partition(), record.offset);
-  }
-  void OnTimer(TaskContext&, absl::string_view, uint32_t, MonotonicTime) override {}
-  void OnPartitionEnd(TaskContext& ctx, int64_t next) override { seen_.End(ctx.partition(), next); }
-  void OnRoom(TaskContext&) override {}
-  void OnResume(TaskContext&) override {}
-  void OnPressure(TaskContext&) override {}
-  void OnDrain(TaskContext&, Drain) override {}
-  size_t in_flight() const override { return 0; }
-  void Close(TaskContext&, CloseReason) override {}
-
- private:
-  Seen& seen_;
-};
-
-class CompletingProgram final : public ShardProgram {
- public:
-  explicit CompletingProgram(Seen& seen) : seen_(seen) {}
-  std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
-    return std::make_unique<CompletingFunction>(seen_);
-  }
-
- private:
-  Seen& seen_;
-};
 
 class DamagedJobTest : public EmbeddedLogTest {
  protected:
@@ -109,7 +39,7 @@ class DamagedJobTest : public EmbeddedLogTest {
           std::make_unique<CompletingProgram>(seen));
     });
     EXPECT_TRUE(job.ok()) << job.status();
-    EXPECT_TRUE(seen.AwaitEnds(2, kRecords)) << "it stands still at what is lost";
+    EXPECT_TRUE(seen.AwaitEnds(2, kRecords, kAtMost)) << "it stands still at what is lost";
     absl::Notification stopped;
     (*job)->Stop([&stopped] { stopped.Notify(); });
     EXPECT_TRUE(stopped.WaitForNotificationWithTimeout(kAtMost));
@@ -117,6 +47,7 @@ class DamagedJobTest : public EmbeddedLogTest {
     for (const AssignedPartition& partition : state->partitions) {
       EXPECT_EQ(partition.committed->offset, kRecords) << "what never comes is complete";
     }
+    EXPECT_EQ(seen.repeats(), 0u);
     return seen.records();
   }
 

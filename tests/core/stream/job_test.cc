@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
@@ -17,6 +16,7 @@
 #include "core/base/metrics.h"
 #include "core/stream/function.h"
 #include "gtest/gtest.h"
+#include "tests/core/stream/completing_program.h"
 #include "tests/fakes/memory_log.h"
 
 namespace postrider {
@@ -24,62 +24,9 @@ namespace {
 
 const absl::Duration kPatience = absl::Seconds(20);
 
-// What the functions of all shards have seen.
-class Seen {
- public:
-  void Record(const TopicPartition& tp, int64_t offset) {
-    absl::MutexLock lock(&mutex_);
-    records_.insert({tp, offset});
-    threads_.insert(std::this_thread::get_id());
-  }
-  bool AwaitRecords(size_t count) {
-    absl::MutexLock lock(&mutex_);
-    const auto enough = [this, count]()
-                            ABSL_SHARED_LOCKS_REQUIRED(mutex_) { return records_.size() >= count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&enough), kPatience);
-  }
-  size_t threads() {
-    absl::MutexLock lock(&mutex_);
-    return threads_.size();
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::set<std::pair<TopicPartition, int64_t>> records_ ABSL_GUARDED_BY(mutex_);
-  std::set<std::thread::id> threads_ ABSL_GUARDED_BY(mutex_);
-};
-
-class CompletingFunction final : public KeyedProcessFunction {
- public:
-  explicit CompletingFunction(Seen& seen) : seen_(seen) {}
-  absl::Status Open(TaskContext&) override { return absl::OkStatus(); }
-  void OnElement(TaskContext& ctx, const LogRecord& record) override {
-    ctx.Complete(record.offset);
-    seen_.Record(ctx.partition(), record.offset);
-  }
-  void OnTimer(TaskContext&, absl::string_view, uint32_t, MonotonicTime) override {}
-  void OnPartitionEnd(TaskContext&, int64_t) override {}
-  void OnRoom(TaskContext&) override {}
-  void OnResume(TaskContext&) override {}
-  void OnPressure(TaskContext&) override {}
-  void OnDrain(TaskContext&, Drain) override {}
-  size_t in_flight() const override { return 0; }
-  void Close(TaskContext&, CloseReason) override {}
-
- private:
-  Seen& seen_;
-};
-
-class CompletingProgram final : public ShardProgram {
- public:
-  explicit CompletingProgram(Seen& seen) : seen_(seen) {}
-  std::unique_ptr<KeyedProcessFunction> CreateFunction(const TopicPartition&) override {
-    return std::make_unique<CompletingFunction>(seen_);
-  }
-
- private:
-  Seen& seen_;
-};
+using tests::CompletingFunction;
+using tests::CompletingProgram;
+using tests::Seen;
 
 class JobTest : public ::testing::Test {
  protected:
@@ -113,9 +60,9 @@ class JobTest : public ::testing::Test {
 TEST_F(JobTest, ReadsAllPartitionsOnItsShardsThreadsAndCommitsBeforeItIsDone) {
   WriteEverywhere(50);
   auto job = *Job::Start(log_, clock_, metrics_, options_, Factory());
-  ASSERT_TRUE(seen_.AwaitRecords(200));
+  ASSERT_TRUE(seen_.AwaitRecords(200, kPatience));
   WriteEverywhere(50);
-  ASSERT_TRUE(seen_.AwaitRecords(400));
+  ASSERT_TRUE(seen_.AwaitRecords(400, kPatience));
   EXPECT_GE(seen_.threads(), 1u);
   EXPECT_EQ(job->status().shards, 2);
   absl::Notification stopped;
