@@ -181,6 +181,10 @@ absl::Status Opener::OpenToLook(OpenedDb& opened) {
 }
 
 absl::Status Opener::OpenBeside(OpenedDb& opened) {
+  const auto cannot = [this](absl::string_view why) {
+    return absl::UnavailableError(
+        absl::StrCat("embedded log: look at ", directory_, " beside the service: ", why));
+  };
   rocksdb::Options options = MakeOptions(settings_);
   options.create_if_missing = false;
   options.create_missing_column_families = false;
@@ -192,11 +196,10 @@ absl::Status Opener::OpenBeside(OpenedDb& opened) {
   rocksdb::DB* db = nullptr;
   const rocksdb::Status status = rocksdb::DB::OpenAsSecondary(
       options, directory_, directory_, FamiliesOf(options), &opened.families, &db);
-  if (!status.ok()) {
-    return absl::UnavailableError(absl::StrCat("embedded log: look at ", directory_,
-                                               " beside the service: ", status.ToString()));
-  }
+  if (!status.ok()) return cannot(status.ToString());
   opened.db.reset(db);
+  // Amid it the list of tables is empty. Looked at last, as it may have begun meanwhile.
+  if (env().FileExists(RepairMark()).ok()) return cannot("it is being put together anew");
   return CheckFamilies(opened);
 }
 

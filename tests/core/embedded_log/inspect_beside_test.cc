@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
@@ -61,6 +62,17 @@ TEST_F(InspectBesideTest, ShowsWhatWasWrittenUpToTheLastCatchUp) {
   MakeTopic("c", 1);
   ASSERT_OK(log->CatchUp());
   EXPECT_EQ(log->Topics().size(), 3u);
+}
+
+// A list of tables that is put together anew is empty meanwhile, as that of a new log is.
+TEST_F(InspectBesideTest, IsUnavailableWhileTheServicePutsTheListOfTablesTogether) {
+  AppendMany({"a", 0}, 3, 100);
+  const std::string mark = options_.directory + "/db/repairing";
+  std::ofstream(mark) << "0";
+  const auto amid = LogInspector::OpenBeside(options_.directory);
+  EXPECT_TRUE(absl::IsUnavailable(amid.status())) << amid.status();
+  fs::remove(mark);
+  EXPECT_OK(LogInspector::OpenBeside(options_.directory).status());
 }
 
 TEST_F(InspectBesideTest, LosesNothingWhileFilesComeAndGo) {
