@@ -48,7 +48,8 @@ void NetworkRules::ReadAgain() {
   absl::StatusOr<AddressRulesOptions> read = read_();
   absl::Status status = read.status();
   if (status.ok()) {
-    if (read->allow == options_.allow && read->deny == options_.deny) {
+    if (read->allow == options_.allow && read->deny == options_.deny &&
+        read->nat64 == options_.nat64) {
       POSTRIDER_LOG(kInfo, "the address lists were read again: they are as they were");
       return;
     }

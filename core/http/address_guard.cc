@@ -162,6 +162,9 @@ void AddressRulesOptions::Register(Options& options) {
       "network.deny", &deny,
       "Networks (CIDR) that deliveries may never reach; stronger than network.allow. Read "
       "again at SIGHUP.");
+  options.AddChoice("network.nat64", &nat64, {"allowed", "refused"},
+                    "Whether deliveries may reach public IPv4 addresses by NAT64 (64:ff9b::/96); "
+                    "refused where no such translator is wanted. Read again at SIGHUP.");
 }
 
 absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
@@ -174,7 +177,7 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
   if (absl::Status status = ParseList("network.deny", options.deny, &rules->deny_); !status.ok()) {
     return status;
   }
-  rules->nat64_ = options.nat64;
+  rules->nat64_allowed_ = options.nat64 == "allowed";
   rules->own_ = options.own;
   rules->local_ = LocalAddresses();
   return std::shared_ptr<const AddressRules>(std::move(rules));
@@ -205,7 +208,7 @@ AddressRules::Verdict AddressRules::Check(const IpAddress& address, uint16_t por
   }
   if (Contains(deny_, address, plain)) return Verdict::kAddressRefused;
   if (Contains(allow_, address, mapped)) return Verdict::kAllowed;
-  if (nat64 && nat64_ == AddressRulesOptions::Nat64::kAllowed) return Check(plain, port);
+  if (nat64 && nat64_allowed_) return Check(plain, port);
   if (!BuiltInAllows(address)) return Verdict::kAddressRefused;
   return IsRefusedPort(port) ? Verdict::kPortRefused : Verdict::kAllowed;
 }

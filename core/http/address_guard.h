@@ -16,14 +16,14 @@ class Options;
 struct AddressRulesOptions {
   std::vector<std::string> allow;  // network.allow
   std::vector<std::string> deny;   // network.deny
-  enum class Nat64 { kAllowed, kRefused };
-  Nat64 nat64 = Nat64::kAllowed;
+  // network.nat64: `allowed`, where the inner address decides, or `refused`.
+  std::string nat64 = "allowed";
   // Our own listeners, brokers and database: refused whatever the lists say. One address of this
   // machine (loopback, unspecified, an interface's) stands for all of them: what listens on one of
   // them may listen on all.
   std::vector<std::pair<IpAddress, uint16_t>> own;
 
-  // network.allow, network.deny
+  // network.allow, network.deny, network.nat64
   void Register(Options& options);
 };
 
@@ -31,8 +31,8 @@ struct AddressRulesOptions {
 // be connected to, never text. Refused are all ranges that are not plain public unicast: private,
 // loopback, link-local, CGNAT, multicast, reserved, documentation and benchmark nets, and IPv4
 // inside IPv6 in whatever form (mapped, of public addresses too, compatible, 6to4, Teredo, ISATAP;
-// of NAT64 the inner address decides), cloud agents on public addresses, and ports of other
-// protocols.
+// of NAT64 the inner address decides, unless all are refused), cloud agents on public addresses,
+// and ports of other protocols.
 //
 // Order: `own` refuses, then `deny` refuses, then `allow` allows (and lifts the rule about ports
 // for that address), then what is built in. An IPv4 network of a list also holds for the address
@@ -60,7 +60,7 @@ class AddressRules {
 
   std::vector<IpNetwork> allow_;
   std::vector<IpNetwork> deny_;
-  AddressRulesOptions::Nat64 nat64_ = AddressRulesOptions::Nat64::kAllowed;
+  bool nat64_allowed_ = true;
   std::vector<std::pair<IpAddress, uint16_t>> own_;
   std::vector<IpAddress> local_;  // this machine's, as they were when the rules were made
 };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "core/base/options.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -123,7 +124,9 @@ TEST(AddressGuardTest, JudgesNat64ByTheInnerAddress) {
   EXPECT_EQ(Check("64:ff9b::a00:1"), Verdict::kAddressRefused);
   EXPECT_EQ(Check("64:ff9b::7f00:1"), Verdict::kAddressRefused);
   AddressRulesOptions off;
-  off.nat64 = AddressRulesOptions::Nat64::kRefused;
+  Options options;
+  off.Register(options);
+  ASSERT_OK(options.LoadFlags({"--network.nat64=refused"}));
   for (const std::string address : {"64:ff9b::808:808", "64:ff9b::a00:1", "64:ff9b::7f00:1"}) {
     EXPECT_EQ(Check(*Rules(off), address), Verdict::kAddressRefused) << address;
   }
