@@ -204,6 +204,8 @@ EmbeddedLog::~EmbeddedLog() {
   impl_->writer.Stop();
   impl_->upkeep.Stop();
   impl_->fetcher->Stop();
+  // With the positions of groups as they are now.
+  embedded_log_internal::KeepEntryCopy(impl_->core);
   absl::MutexLock lock(&impl_->core.mutex);
   POSTRIDER_CHECK(impl_->core.sets.empty() && impl_->core.producers == 0);
 }

@@ -48,7 +48,7 @@ struct EmbeddedLogOptions {
   uint64_t reserve_bytes = 256 << 20;
   // In place of the system's files, for tests; outlives the log.
   rocksdb::Env* env = nullptr;
-  // In place of what the file system says, for tests. Threads: the writer's.
+  // In place of what the file system says, for tests. Threads: any, one at a time.
   std::function<std::filesystem::space_info()> space;
 };
 

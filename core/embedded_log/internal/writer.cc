@@ -23,9 +23,8 @@ constexpr size_t kHeadersMax = 1'000;
 // A flush that is behind is waited for as long before it counts as a failure.
 constexpr std::chrono::seconds kFlushPatience{2};
 constexpr std::chrono::milliseconds kFlushLook{5};
-// How often what is free on the disk is asked for: after so much was written, and so often.
+// After so much that was written what is free on the disk is asked for, besides now and then.
 constexpr uint64_t kLookAtSpaceBytes = 4 << 20;
-constexpr std::chrono::seconds kLookAtSpaceEvery{1};
 
 size_t BytesOf(const AppendRecord& record) {
   size_t bytes = record.key.size() + record.value.size();
@@ -56,6 +55,7 @@ Writer::Writer(Core& core, const Options& options) : core_(core), options_(optio
 Writer::~Writer() { Stop(); }
 
 void Writer::Start() {
+  LookAtSpace();
   watch_ = std::thread([this] {
     NameThread("log-watch");
     Watch();
@@ -141,10 +141,7 @@ bool Writer::Gather() {
 }
 
 void Writer::LookAtSpace() {
-  const auto now = std::chrono::steady_clock::now();
-  if (bytes_since_look_ < kLookAtSpaceBytes && now - looked_ < kLookAtSpaceEvery) return;
-  looked_ = now;
-  bytes_since_look_ = 0;
+  absl::MutexLock lock(&space_mutex_);
   const std::filesystem::space_info space = options_.space();
   if (space.available == static_cast<uintmax_t>(-1)) return;  // unknown
   const uint64_t reserve = std::min<uint64_t>(options_.reserve_bytes, space.capacity / 8);
@@ -164,7 +161,10 @@ void Writer::LookAtSpace() {
 }
 
 void Writer::Compose() {
-  LookAtSpace();
+  if (bytes_since_look_ >= kLookAtSpaceBytes) {
+    bytes_since_look_ = 0;
+    LookAtSpace();
+  }
   set_.Clear();
   touched_.clear();
   answers_.clear();
@@ -288,15 +288,19 @@ void Writer::Watch() {
       const auto stopping = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; };
       if (watch_wait_.For(mutex_, options_.slow_after / 3, stopping)) return;
     }
-    absl::MutexLock lock(&core_.mutex);
-    if (!write_began_ || !core_.writable.ok()) continue;
-    const auto took = std::chrono::steady_clock::now() - *write_began_;
-    if (took < options_.slow_after) continue;
-    const absl::Status slow = absl::UnavailableError(
-        absl::StrCat("embedded log: a write has not ended for ",
-                     std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), " ms"));
+    LookAtSpace();
+    absl::Status slow;
+    {
+      absl::MutexLock lock(&core_.mutex);
+      if (!write_began_ || !core_.writable.ok()) continue;
+      const auto took = std::chrono::steady_clock::now() - *write_began_;
+      if (took < options_.slow_after) continue;
+      slow = absl::UnavailableError(
+          absl::StrCat("embedded log: a write has not ended for ",
+                       std::chrono::duration_cast<std::chrono::milliseconds>(took).count(), " ms"));
+      core_.SetWritable(slow);
+    }
     POSTRIDER_LOG(kError, "the disk of the embedded log hangs", {"why", slow.message()});
-    core_.SetWritable(slow);
   }
 }
 

@@ -114,9 +114,9 @@ class Writer {
   // False: it was told to stop.
   bool WriteUntilDone();
   absl::Status Write();
-  // The second thread: tells of a write that does not end.
+  // The second thread, which tells of a write that does not end and looks at the disk.
   void Watch();
-  // Now and then: whether there is room for records from outside.
+  // Whether there is room for records from outside. Threads: both.
   void LookAtSpace();
   void TellFailure(const absl::Status& status);
   void AnswerAll();
@@ -134,6 +134,7 @@ class Writer {
   std::vector<Change> changes_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   SteadyWait watch_wait_;  // for the end
+  absl::Mutex space_mutex_;
   absl::optional<std::chrono::steady_clock::time_point> write_began_ ABSL_GUARDED_BY(core_.mutex);
 
   // The thread's own.
@@ -149,7 +150,6 @@ class Writer {
   uint64_t group_bytes_ = 0;
   WriteSet set_;
   std::chrono::steady_clock::time_point synced_;
-  std::chrono::steady_clock::time_point looked_;
   uint64_t bytes_since_look_ = 0;
   std::thread thread_;
   std::thread watch_;
