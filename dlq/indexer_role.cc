@@ -127,6 +127,7 @@ absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(Log& log, const 
   reports.group.topics = {ReportTopicName(topic_prefix)};
   reports.start = StartPolicy::kLogStart;
   reports.pending_records_max = options.reports_max;
+  reports.trim_safety = kReportsKept;
   ReportIndexerMetrics* report_metrics = &impl->report_metrics;
   UpkeepMetrics* upkeep_metrics = &impl->upkeep_metrics;
   ShardProgramFactory report_factory =

@@ -79,7 +79,9 @@ TopicSpec ReportTopic(absl::string_view prefix, int16_t replication) {
   topic.name = ReportTopicName(prefix);
   topic.partitions = kReportPartitions;
   topic.replication = replication;
-  topic.settings = {{"retention.ms", "604800000"}, {"cleanup.policy", "delete"}};
+  // Trimmed by the indexer, behind what it has read.
+  topic.settings = {
+      {"retention.ms", "-1"}, {"retention.bytes", "-1"}, {"cleanup.policy", "delete"}};
   return topic;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 
@@ -50,6 +51,8 @@ std::string EncodeRefusalReport(const RefusalReport& report);
 // kDataLoss for anything that Encode would not have written, or of a newer version.
 absl::StatusOr<RefusalReport> DecodeRefusalReport(absl::string_view bytes);
 
+// What the indexer has read stays for so long; what it has not, until it has.
+inline constexpr std::chrono::hours kReportsKept{24 * 7};
 inline constexpr int32_t kReportPartitions = 8;
 std::string ReportTopicName(absl::string_view prefix);
 TopicSpec ReportTopic(absl::string_view prefix, int16_t replication);

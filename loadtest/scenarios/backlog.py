@@ -178,9 +178,13 @@ class Backlog:
         books = dead.account("--dead-letters", dead.path("letters"))
         figures["dead_endpoints"] = {"expected": books["expected"], "delivered":
                                      books["delivered"], "lost": books["lost"], "repeats":
-                                     books["repeats"], "dead_letters": books["dead_lettered"]}
+                                     books["repeats"], "dead_letters": books["dead_lettered"],
+                                     "ordered": books["ordered"], "reordered": books["reordered"]}
         stage.check("nothing lost of the dead endpoints'", books["lost"] == 0,
                     f"{books['lost']} lost, such as {books['lost_examples'][:3]}")
+        stage.check("none out of order where that was asked for",
+                    books["ordered"] > 0 and books["reordered"] == 0,
+                    f"{books['reordered']} of {books['ordered']} are")
         wrong = sum(books[key] for key in ("foreign", "signatures_bad", "contents_bad",
                                            "envelopes_bad", "ids_changed"))
         stage.check("all of the dead endpoints' as produced", wrong == 0, f"{wrong} are not")

@@ -1,6 +1,8 @@
 #include "dlq/reports/report_record.h"
 
+#include <algorithm>
 #include <string>
+#include <utility>
 
 #include "absl/strings/escaping.h"
 #include "tests/support/status_matchers.h"
@@ -95,6 +97,15 @@ TEST(ReportRecordTest, ACustomersReportsLieInOnePartition) {
   other.event_id = "another";
   EXPECT_EQ(MakeReportAppend("p.", other).partition, append.partition);
   EXPECT_EQ(ReportTopic("p.", 1).name, "p.reports");
+}
+
+TEST(ReportRecordTest, NoReportGoesByAgeBeforeItWasRead) {
+  const auto settings = ReportTopic("p.", 1).settings;
+  const auto said = [&settings](const std::string& name, const std::string& value) {
+    return std::count(settings.begin(), settings.end(), std::make_pair(name, value)) == 1;
+  };
+  EXPECT_TRUE(said("retention.ms", "-1"));
+  EXPECT_TRUE(said("retention.bytes", "-1"));
 }
 
 }  // namespace
