@@ -184,6 +184,7 @@ void LogExport::CompareAnewIfReopened(const LogInspector& from) {
   next_.clear();
   begin_.clear();
   state_.clear();
+  touched_.clear();
 }
 
 void LogExport::NoteFarthest(const LogInspector& from) {
@@ -199,6 +200,7 @@ void LogExport::LeaveKafka() {
   next_.clear();
   begin_.clear();
   state_.clear();
+  touched_.clear();
   put_.clear();
   trim_.clear();
 }
@@ -351,9 +353,9 @@ absl::Status LogExport::Remake(const TopicState& topic) {
     state_.erase(At(topic, i));
   }
   ASSIGN_OR_RETURN(const bool has, target_->HasRecords(topic));
-  if (!has) return absl::OkStatus();
-  RETURN_IF_ERROR(to_.DeleteTopic(topic.name, kTimeout));
-  return to_.EnsureTopics({SpecOf(topic)}, kTimeout);
+  if (has) RETURN_IF_ERROR(OfKafka(to_.DeleteTopic(topic.name, kTimeout)));
+  // Also where a run before was cut short between the two.
+  return OfKafka(to_.EnsureTopics({SpecOf(topic)}, kTimeout));
 }
 
 // Where Kafka goes on; what lies before is this partition's.

@@ -130,7 +130,9 @@ BEGIN
   gone := gone + n;
   DELETE FROM postrider.idempotency_keys WHERE (owner, route, key_sha256) IN (
     SELECT owner, route, key_sha256 FROM postrider.idempotency_keys
-    WHERE created_at <= now() - interval '24 hours' LIMIT rows_max);
+    WHERE created_at <= now() - interval '24 hours' LIMIT rows_max)
+    -- A row that a request takes over meanwhile is looked at again.
+    AND created_at <= now() - interval '24 hours';
   GET DIAGNOSTICS n = ROW_COUNT;
   gone := gone + n;
   DELETE FROM postrider.customers WHERE id IN (

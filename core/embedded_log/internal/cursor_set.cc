@@ -129,7 +129,7 @@ void CursorSet::TakeFetched(Cursor& cursor, const PartitionPtr& partition, int64
   if (cursor.dead) return;
   cursor.fetching = false;
   Hold(cursor, -asked_bytes);
-  if (cursor.partition == partition) {
+  if (cursor.partition == partition && !cursor.out_of_range) {
     for (RunPtr& run : runs) {
       Hold(cursor, static_cast<int64_t>(run->bytes.size()));
       cursor.fetched.push_back(std::move(run));
@@ -158,6 +158,7 @@ void CursorSet::Lose(Cursor& cursor) {
   if (cursor.partition != nullptr) std::erase(cursor.partition->cursors, &cursor);
   cursor.partition = nullptr;
   DropFetched(cursor);
+  Hold(cursor, -std::exchange(cursor.run_bytes, 0));
   FeedHungry();
 }
 

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
+#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -44,6 +45,7 @@ using rocksdb::Slice;
 constexpr std::chrono::seconds kFlushWait{5};
 constexpr absl::Duration kFlushLook = absl::Milliseconds(2);
 constexpr std::chrono::seconds kAcknowledgedWait{2};
+constexpr int kLooksMax = 10;
 
 absl::StatusOr<std::unique_ptr<LogDirectory>> OpenDirectory(const DatabaseOptions& options) {
   switch (options.access) {
@@ -102,7 +104,7 @@ class RocksDatabase final : public Database {
           std::filesystem::last_write_time(directory_->database() + "/CURRENT", error);
       opening_ = absl::StrCat(opened_current_, written.time_since_epoch().count());
     }
-    if (beside) return opener_.OpenBeside(opened_);
+    if (beside) return opener_.OpenBeside(opened_);  // CatchUp() follows
     return owns() ? opener_.Open(opened_) : opener_.OpenToLook(opened_);
   }
 
@@ -152,6 +154,7 @@ class RocksDatabase final : public Database {
   absl::Status AwaitAcknowledged(uint64_t sequence) const;
   // The name of the list of tables: another one after each time that the service has opened it.
   std::string ReadCurrent() const;
+  std::set<std::string> Wals() const;
   void FlushAtEnd() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   static absl::Status NotOpen() {
     return absl::UnavailableError("embedded log: the database is not open");
@@ -213,9 +216,19 @@ absl::Status RocksDatabase::CatchUp() {
   {
     absl::MutexLock lock(&mutex_);
     if (opened_.db == nullptr) return NotOpen();
-    const rocksdb::Status status = opened_.db->TryCatchUpWithPrimary();
-    if (!status.ok()) {
-      return absl::UnavailableError(absl::StrCat("embedded log: catch up: ", status.ToString()));
+    // It reads the list of tables first, then what write-ahead logs there are: one that goes in
+    // between, for its records have come to a table, is in neither.
+    int looks = 0;
+    for (std::set<std::string> before = Wals(), after; looks < kLooksMax; before = after, ++looks) {
+      const rocksdb::Status status = opened_.db->TryCatchUpWithPrimary();
+      if (!status.ok()) {
+        return absl::UnavailableError(absl::StrCat("embedded log: catch up: ", status.ToString()));
+      }
+      after = Wals();
+      if (std::includes(after.begin(), after.end(), before.begin(), before.end())) break;
+    }
+    if (looks == kLooksMax) {
+      return absl::UnavailableError("embedded log: its files come and go too fast");
     }
     sequence = opened_.db->GetLatestSequenceNumber();
   }
@@ -225,10 +238,17 @@ absl::Status RocksDatabase::CatchUp() {
   return absl::UnavailableError("embedded log: the service has opened the database anew");
 }
 
+std::set<std::string> RocksDatabase::Wals() const {
+  std::vector<std::string> names;
+  env().GetChildren(directory_->database(), &names).PermitUncheckedError();
+  std::erase_if(names, [](const std::string& name) { return !absl::EndsWith(name, ".log"); });
+  return {names.begin(), names.end()};
+}
+
 std::string RocksDatabase::ReadCurrent() const {
   std::string name;
-  rocksdb::Env* const env = options_.env != nullptr ? options_.env : rocksdb::Env::Default();
-  rocksdb::ReadFileToString(env, directory_->database() + "/CURRENT", &name).PermitUncheckedError();
+  rocksdb::ReadFileToString(&env(), directory_->database() + "/CURRENT", &name)
+      .PermitUncheckedError();
   return name;
 }
 
@@ -286,11 +306,12 @@ absl::Status RocksDatabase::ForEachEntry(
 }
 
 absl::Status RocksDatabase::CopyEntries() {
+  // Also while they are read: the last to write has read last.
+  absl::MutexLock lock(&copy_mutex_);
   Entries entries;
   RETURN_IF_ERROR(ForEachEntry("", [&entries](absl::string_view key, absl::string_view value) {
     entries[std::string(key)] = std::string(value);
   }));
-  absl::MutexLock lock(&copy_mutex_);
   return WriteEntryCopy(env(), directory_->entries(), entries);
 }
 

@@ -166,7 +166,9 @@ absl::Status Opener::OpenToLook(OpenedDb& opened) {
                                             directory_, " cannot be read: ", why,
                                             "; a start of the service puts it together anew"));
   };
-  if (env().FileExists(RepairMark()).ok()) return cannot("a start before was cut short at that");
+  for (const std::string& mark : {RepairMark(), RestoreMark()}) {
+    if (env().FileExists(mark).ok()) return cannot("a start before was cut short at that");
+  }
   rocksdb::Options options = MakeOptions(settings_);
   options.create_if_missing = false;
   options.create_missing_column_families = false;
@@ -199,7 +201,9 @@ absl::Status Opener::OpenBeside(OpenedDb& opened) {
   if (!status.ok()) return cannot(status.ToString());
   opened.db.reset(db);
   // Amid it the list of tables is empty. Looked at last, as it may have begun meanwhile.
-  if (env().FileExists(RepairMark()).ok()) return cannot("it is being put together anew");
+  for (const std::string& mark : {RepairMark(), RestoreMark()}) {
+    if (env().FileExists(mark).ok()) return cannot("it is being put together anew");
+  }
   return CheckFamilies(opened);
 }
 
@@ -323,6 +327,8 @@ absl::Status Opener::RestoreEntries(OpenedDb& opened) {
       if (!opened.db->Get(rocksdb::ReadOptions(), entries, key, &there).IsNotFound()) continue;
       RETURN_IF_ERROR(ToStatus("restore entries", missing.Put(entries, key, value)));
     }
+    // An older value in another table is left: a position that is too low repeats, and one that is
+    // too high loses.
     if (missing.Count() > 0) {
       teller_.Tell(absl::StrCat(missing.Count(), " entries were lost and come from the copy ",
                                 entry_copy_, "; positions of groups may be older than they were"));

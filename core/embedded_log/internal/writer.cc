@@ -141,7 +141,12 @@ bool Writer::Gather() {
 }
 
 void Writer::LookAtSpace() {
-  absl::MutexLock lock(&space_mutex_);
+  if (!space_mutex_.TryLock()) return;  // the other one is at it
+  TakeSpace();
+  space_mutex_.Unlock();
+}
+
+void Writer::TakeSpace() {
   const std::filesystem::space_info space = options_.space();
   if (space.available == static_cast<uintmax_t>(-1)) return;  // unknown
   const uint64_t reserve = std::min<uint64_t>(options_.reserve_bytes, space.capacity / 8);
@@ -288,8 +293,17 @@ void Writer::Watch() {
       const auto stopping = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stopping_; };
       if (watch_wait_.For(mutex_, options_.slow_after / 3, stopping)) return;
     }
-    LookAtSpace();
     absl::Status slow;
+    absl::optional<std::chrono::steady_clock::time_point> began;
+    {
+      absl::MutexLock lock(&core_.mutex);
+      began = write_began_;
+    }
+    // A disk that hangs may not even say how much is free.
+    if (!began) {
+      LookAtSpace();
+      continue;
+    }
     {
       absl::MutexLock lock(&core_.mutex);
       if (!write_began_ || !core_.writable.ok()) continue;

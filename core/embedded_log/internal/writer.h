@@ -118,6 +118,7 @@ class Writer {
   void Watch();
   // Whether there is room for records from outside. Threads: both.
   void LookAtSpace();
+  void TakeSpace() ABSL_EXCLUSIVE_LOCKS_REQUIRED(space_mutex_);
   void TellFailure(const absl::Status& status);
   void AnswerAll();
   bool stopping() {

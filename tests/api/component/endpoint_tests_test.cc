@@ -185,7 +185,7 @@ TEST_F(EndpointTestsTest, AProcessThatEndsLeavesAnIdempotencyKeyUnderWayForTwoMi
   SetResult(200, "delivered", milliseconds(17));
   EXPECT_EQ(TestOnce(path, "k").status, 409);
   ASSERT_OK(session->Script(
-      "UPDATE postrider.idempotency_keys SET created_at = now() - interval '119 seconds'" + row));
+      "UPDATE postrider.idempotency_keys SET created_at = now() - interval '60 seconds'" + row));
   EXPECT_EQ(TestOnce(path, "k").status, 409);
   EXPECT_EQ(Tested().size(), 1u);
   ASSERT_OK(session->Script(
