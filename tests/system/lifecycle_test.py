@@ -33,7 +33,7 @@ class CommandTest(unittest.TestCase):
     def test_prints_every_option_with_its_range_and_environment(self):
         lines = [line for line in self.world.run_ok("config", "reference").splitlines()
                  if line.startswith("| `")]
-        names = [re.match(r"\| `([a-z_.]+)`", line).group(1) for line in lines]
+        names = [re.match(r"\| `([a-z0-9_.]+)`", line).group(1) for line in lines]
         self.assertEqual(len(names), len(set(names)))
         for name in ("database.url", "kafka.brokers", "secrets.key_file", "network.allow",
                      "event.bytes_max", "worker.key_groups", "probes.listen"):

@@ -165,7 +165,9 @@ void InspectBesideTest::LookAmidWrites(const TopicPartition& tp, bool trims) {
       ++unreadable;
     }
     if (looks % 50 == 49) {
-      if (trims) EXPECT_OK(Trim(tp, next / 2));
+      if (trims) {
+        EXPECT_OK(Trim(tp, next / 2));
+      }
       log_->RunUpkeep();
     }
   }
