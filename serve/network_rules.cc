@@ -60,7 +60,7 @@ void NetworkRules::ReadAgain() {
     POSTRIDER_LOG(kError, "the address lists are left as they were", {"why", status.message()});
     return;
   }
-  POSTRIDER_LOG(kInfo, "the address rules have changed: connections to what they refuse are closed",
+  POSTRIDER_LOG(kInfo, "the address lists have changed: connections to what they refuse are closed",
                 {"allow", options_.allow.size()}, {"deny", options_.deny.size()});
 }
 
