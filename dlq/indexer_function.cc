@@ -242,8 +242,12 @@ void IndexerFunction::MaybeWrite() {
   if (phase_ != Phase::kIdle || entries_.empty() || draining_ || !ctx_->MayAct()) return;
   size_t count = 0;
   size_t bytes = 0;
+  // What lies below the stored offset is written by itself, so that it can be told what was new.
+  const int64_t stored = stored_.value_or(0);
+  const bool below = entries_.front().offset < stored;
   // The offset may not move past a record that is still on its way to the rejected topic.
   while (count < entries_.size() && count < letters_max_ && !entries_[count].rejecting &&
+         (entries_[count].offset < stored) == below &&
          (count == 0 || bytes + entries_[count].bytes <= limits_.bytes_max)) {
     bytes += entries_[count].bytes;
     ++count;

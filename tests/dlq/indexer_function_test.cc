@@ -271,6 +271,7 @@ TEST_F(IndexerFunctionTest, WhatPostgresHasIsNotStoredAgainAfterACrash) {
   ASSERT_TRUE(UntilCompleted(*next, 20));
   EXPECT_EQ(Letters(), "20");
   EXPECT_EQ(metrics_.letters.value(), 20);
+  EXPECT_EQ(metrics_.recovered.value(), 0) << "nothing below the stored offset was new";
 }
 
 TEST_F(IndexerFunctionTest, NewLettersAtOffsetsThatWereStoredOnceAreStoredToo) {
@@ -299,6 +300,7 @@ TEST_F(IndexerFunctionTest, NewLettersAtOffsetsThatWereStoredOnceAreStoredToo) {
   EXPECT_EQ(Letters(), "17");
   EXPECT_EQ(Stored(), "12");
   EXPECT_EQ(metrics_.letters.value(), 17);
+  EXPECT_EQ(metrics_.recovered.value(), 5) << "the one at 9, not those at 10 and 11";
 }
 
 TEST_F(IndexerFunctionTest, TheSameLetterAtAnotherOffsetIsOneRow) {
