@@ -75,6 +75,10 @@ rocksdb::Env& Opener::env() const {
 std::string Opener::RepairMark() const { return directory_ + "/repairing"; }
 std::string Opener::RestoreMark() const { return directory_ + "/restoring"; }
 
+bool Opener::IsAmidRepair() const {
+  return env().FileExists(RepairMark()).ok() || env().FileExists(RestoreMark()).ok();
+}
+
 absl::Status Opener::Open(OpenedDb& opened) {
   RETURN_IF_ERROR(OpenFiles(opened));
   return RestoreEntries(opened);
@@ -166,9 +170,7 @@ absl::Status Opener::OpenToLook(OpenedDb& opened) {
                                             directory_, " cannot be read: ", why,
                                             "; a start of the service puts it together anew"));
   };
-  for (const std::string& mark : {RepairMark(), RestoreMark()}) {
-    if (env().FileExists(mark).ok()) return cannot("a start before was cut short at that");
-  }
+  if (IsAmidRepair()) return cannot("a start before was cut short at that");
   rocksdb::Options options = MakeOptions(settings_);
   options.create_if_missing = false;
   options.create_missing_column_families = false;
@@ -201,9 +203,7 @@ absl::Status Opener::OpenBeside(OpenedDb& opened) {
   if (!status.ok()) return cannot(status.ToString());
   opened.db.reset(db);
   // Amid it the list of tables is empty. Looked at last, as it may have begun meanwhile.
-  for (const std::string& mark : {RepairMark(), RestoreMark()}) {
-    if (env().FileExists(mark).ok()) return cannot("it is being put together anew");
-  }
+  if (IsAmidRepair()) return cannot("it is being put together anew");
   return CheckFamilies(opened);
 }
 

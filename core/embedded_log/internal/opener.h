@@ -70,6 +70,8 @@ class Opener {
   rocksdb::Env& env() const;
   std::string RepairMark() const;
   std::string RestoreMark() const;
+  // Or was, when it was cut short.
+  bool IsAmidRepair() const;
 
   const std::string directory_;
   const std::string entry_copy_;
