@@ -1,7 +1,7 @@
 """One fault after another at seeded times under load: processes killed and stopped, the broker and
-the database restarted, a disk filled, a network cut, savepoints made. Some endpoints fail, so that
-there is backlog all the while, and some ask for order; at the end all answer, and every message is
-accounted for by id, its order too.
+the database restarted, a disk filled, a network cut, savepoints made and gone back to. Some
+endpoints fail, so that there is backlog all the while, and some ask for order; at the end all
+answer, and every message is accounted for by id, its order too.
 Last, when all is quiet, the pool goes back to a savepoint and delivers what came after it again.
 On the embedded log there is one process and no broker, and its disk is the log's too."""
 import math
@@ -16,7 +16,7 @@ from ledgers import accepted, arrivals, count_between, first_arrivals
 # How often each fault comes, beside the others.
 WEIGHTS = {"kill_worker": 50, "kill_matcher": 12, "kill_all": 8, "stop_worker": 8, "restart": 6,
            "broker": 3, "postgres": 3, "disk_full": 4, "network_cut": 3, "network_stall": 2,
-           "savepoint": 3}
+           "savepoint": 3, "restore": 2}
 WEIGHTS_EMBEDDED = {"kill_all": 60, "stop_worker": 8, "restart": 10, "postgres": 6, "disk_full": 12}
 KILLS = ("kill_worker", "kill_matcher", "kill_all")
 COMMIT_SECONDS = 0.3  # a commit every 200 ms, and its way
@@ -55,7 +55,8 @@ class Chaos:
         self.recovery = {}
         # What a fault may make come twice: (from, to, share of all that arrives then).
         self.uncommitted, self.in_flight = [], []
-        self.savepoint = None  # the last one: (directory, when it was whole)
+        self.savepoints_made = 0
+        self.savepoint = None  # the last one: (directory, when it was begun, when it was whole)
         self.savepoints = stage.postrider_knows("savepoint", "create")
 
     # --- The beginning ---------------------------------------------------------------------------
@@ -101,7 +102,8 @@ class Chaos:
         for kind, missing in (("disk_full", None if self.disk else "only root mounts a disk"),
                               ("network_cut", None if self.relay else "no relay in this stack"),
                               ("network_stall", None if self.relay else "no relay in this stack"),
-                              ("savepoint", None if self.savepoints else "not in this binary")):
+                              ("savepoint", None if self.savepoints else "not in this binary"),
+                              ("restore", None if self.savepoints else "not in this binary")):
             if missing and kind in weights:
                 self.skipped[kind] = missing
                 stages.say(f"{kind}: skipped: {missing}")
@@ -256,11 +258,27 @@ class Chaos:
         self.do_network_cut("stalled")
 
     def do_savepoint(self):
-        directory = self.stage.path(f"savepoint-{self.counts.get('savepoint', 0) + 1}")
+        self.savepoints_made += 1
+        directory = self.stage.path(f"savepoint-{self.savepoints_made}")
+        begun = time.time()
         self.stage.postrider_run("savepoint", "create", "--pool", POOL, "--to", directory)
         whole = time.time()
         self.stage.postrider_run("savepoint", "verify", directory)
-        self.savepoint = (directory, whole)
+        self.savepoint = (directory, begun, whole)
+
+    def do_restore(self):
+        """Back to the last savepoint under load: what was delivered since may come again."""
+        if self.savepoint is None:
+            self.do_savepoint()
+            self.heard(self.offered)
+        directory, begun, _ = self.savepoint
+        for worker in self.workers:
+            worker.stop()
+        self.allow(begun, 1.0, until=time.time())
+        said = self.stage.postrider_run("savepoint", "restore", directory, "--pool", POOL)
+        stages.say(f"restore: {said}")
+        for worker in self.workers:
+            worker.start()
 
     def strike(self, kind):
         begin = time.monotonic()
@@ -288,7 +306,7 @@ class Chaos:
         """Everything is delivered. Goes back to the last savepoint: what arrived for the first time
         after it was whole must come again, and nothing may be lost."""
         stage = self.stage
-        directory, whole = self.savepoint
+        directory, _, whole = self.savepoint
         letters = self.letter_keys()
         first = first_arrivals(stage.ledgers)
         due = {key for key, us in first.items() if us > (whole + 1) * 1e6 and key not in letters}
