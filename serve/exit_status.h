@@ -6,6 +6,7 @@ namespace postrider {
 
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
+constexpr int kExitStopHangs = 3;
 
 // Says on standard error why the program ends, and gives its exit status: what is wrong with the
 // options or the command line (kInvalidArgument) is told apart.

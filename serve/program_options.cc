@@ -73,6 +73,9 @@ void ProgramOptions::Register(Options& options) {
   options.AddDuration(
       "startup_timeout", &startup_timeout, milliseconds(1'000), std::chrono::hours(24),
       "How long a start waits for the log, Kafka above all, before the process gives up.");
+  options.AddDuration("stop_grace", &stop_grace, milliseconds(1'000), std::chrono::hours(1),
+                      "How much longer than worker.stop_wait_max a stop may take before the "
+                      "process ends as it is, with exit status 3.");
   database.Register(options);
   log.Register(options);
   kafka.Register(options);

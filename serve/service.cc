@@ -24,6 +24,7 @@
 #include "core/base/log.h"
 #include "core/base/metrics.h"
 #include "core/base/status_macros.h"
+#include "core/base/stop_watchdog.h"
 #include "core/crypto/key_file.h"
 #include "core/crypto/key_ring.h"
 #include "core/crypto/random.h"
@@ -341,8 +342,11 @@ class Service {
   }
 
   void Stop() {
+    if (stopping_) return;
     stopping_ = true;
     POSTRIDER_LOG(kInfo, "draining");
+    stop_watchdog_.Arm(options_.worker.stop_wait_max + options_.stop_grace, kExitStopHangs,
+                       [this] { return Unfinished(); });
     // From the source to the receivers, so that what is in between still gets out.
     to_stop_ = 1;
     const auto part = [this](auto& role) {
@@ -359,6 +363,13 @@ class Service {
     PartStopped();
   }
 
+  // Threads: any.
+  std::string Unfinished() const {
+    const int parts = to_stop_;
+    if (parts > 0) return absl::StrCat(parts, " of its roles still stop");
+    return "its roles have stopped, and their threads and connections have not closed";
+  }
+
   void PartStopped() {
     if (--to_stop_ > 0) return;
     POSTRIDER_LOG(kInfo, "stopped");
@@ -366,6 +377,8 @@ class Service {
   }
 
   ProgramOptions options_;
+  std::atomic<int> to_stop_{0};
+  StopWatchdog stop_watchdog_;  // outlives all that is stopped
   subscriptions::SnapshotLoaderOptions snapshot_options_;
   SystemClock clock_;
   Metrics metrics_;
@@ -390,7 +403,6 @@ class Service {
   int64_t snapshot_confirmed_ms_ = 0;
   absl::Status failure_;
   bool stopping_ = false;
-  std::atomic<int> to_stop_{0};
 };
 
 }  // namespace
