@@ -1,6 +1,5 @@
 #include "dlq/indexer_role.h"
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -143,14 +142,7 @@ absl::StatusOr<std::unique_ptr<IndexerRole>> IndexerRole::Start(Log& log, const 
 
 JobStatus IndexerRole::status() const {
   JobStatus all = impl_->letters->status();
-  const JobStatus reports = impl_->reports->status();
-  all.shards += reports.shards;
-  all.shards_assigned += reports.shards_assigned;
-  all.tasks_running += reports.tasks_running;
-  all.tasks_restoring += reports.tasks_restoring;
-  all.tasks_failed += reports.tasks_failed;
-  all.log_reachable = all.log_reachable && reports.log_reachable;
-  all.oldest_commit = std::min(all.oldest_commit, reports.oldest_commit);
+  all += impl_->reports->status();
   return all;
 }
 

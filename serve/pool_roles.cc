@@ -217,7 +217,7 @@ template <typename Role>
 absl::Status PoolRoles::SlotStatus(const Slot<Role>& slot) const {
   if (!plan_.why.empty()) return absl::UnavailableError(plan_.why);
   if (slot.stopping) return absl::UnavailableError("it changes to other topics");
-  return StatusOf(slot.role.get());
+  return StatusOf(slot.role.get(), parts_.clock);
 }
 
 absl::Status PoolRoles::MatcherStatus() const { return SlotStatus(matcher_); }

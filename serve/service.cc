@@ -312,7 +312,7 @@ class Service {
     if (options_.Has("matcher")) {
       parts.push_back({"matcher", pool_ != nullptr ? pool_->MatcherStatus() : NotStarted()});
     }
-    if (options_.Has("indexer")) parts.push_back({"indexer", StatusOf(indexer_.get())});
+    if (options_.Has("indexer")) parts.push_back({"indexer", StatusOf(indexer_.get(), clock_)});
     if (options_.Has("api")) {
       parts.push_back({"api", api_ != nullptr ? api_->health() : NotStarted()});
     }

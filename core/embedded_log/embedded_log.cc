@@ -331,6 +331,21 @@ void EmbeddedLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallT
   });
 }
 
+void EmbeddedLog::Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+                       absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) {
+  std::vector<absl::optional<int64_t>> ends(partitions.size());
+  {
+    absl::MutexLock lock(&impl_->core.mutex);
+    for (size_t i = 0; i < partitions.size(); ++i) {
+      const PartitionPtr partition = impl_->core.FindPartition(partitions[i]);
+      if (partition != nullptr) ends[i] = partition->end;
+    }
+  }
+  loop.CallAfter(Duration::zero(), [ends = std::move(ends), done = std::move(done)]() mutable {
+    std::move(done)(std::move(ends));
+  });
+}
+
 absl::StatusOr<Log::GroupState> EmbeddedLog::DescribeGroup(
     const std::string& group, const std::vector<TopicPartition>& partitions,
     std::chrono::milliseconds) {

@@ -12,6 +12,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
@@ -106,6 +107,8 @@ class EmbeddedLog final : public Log {
             absl::AnyInvocable<void(absl::Status) &&> done) override;
   void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
                      absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override;
+  void Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+            absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) override;
   absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
                                            const std::vector<TopicPartition>& partitions,
                                            std::chrono::milliseconds timeout) override;

@@ -50,6 +50,7 @@ constexpr size_t kTopicsPerRequest = 50;
 constexpr absl::Duration kLookForLeaders = absl::Milliseconds(50);
 constexpr int kTrimTimeoutMs = 5'000;
 constexpr std::chrono::milliseconds kOffsetForTimeMax(10'000);
+constexpr std::chrono::milliseconds kEndsMax(1'000);
 constexpr int16_t kReplicasWanted = 3;
 
 using NewTopicPtr =
@@ -386,6 +387,20 @@ void KafkaLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime
                                              Deadline(kOffsetForTimeMax));
       },
       std::move(done));
+}
+
+void KafkaLog::Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+                    absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) {
+  using Known = std::vector<absl::optional<int64_t>>;
+  const size_t count = partitions.size();
+  impl_->Control<absl::StatusOr<Known>>(
+      loop,
+      [impl = impl_.get(), partitions = std::move(partitions)]() -> absl::StatusOr<Known> {
+        return kafka_internal::Ends(impl->admin.get(), partitions, Deadline(kEndsMax));
+      },
+      [count, done = std::move(done)](absl::StatusOr<Known> ends) mutable {
+        std::move(done)(ends.ok() ? *std::move(ends) : Known(count));
+      });
 }
 
 absl::Status KafkaLog::Impl::TrimNow(const TopicPartition& tp, int64_t offset) const {

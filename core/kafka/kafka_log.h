@@ -11,6 +11,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
@@ -41,12 +42,13 @@ struct KafkaOptions {
 //
 // A producer, a member of a group, a reader and the log itself are a client each with threads of
 // their own, which touch nothing of ours but their queues; see Log for whose thread calls what. A
-// loop that was passed to Trim() or OffsetForTime() lives until `done` has run.
+// loop that was passed to Trim(), OffsetForTime() or Ends() lives until `done` has run.
 // GroupConsumer::Poll(0) handles one record too.
 //
 // FreezeTopic() sets the topic's max.message.bytes to a size that nothing fits in.
 //
-// Bounds: 1,024 calls of Trim() and OffsetForTime() wait at most, the next is kResourceExhausted.
+// Bounds: 1,024 calls of Trim(), OffsetForTime() and Ends() wait at most, the next is
+// kResourceExhausted (of Ends(): no value).
 class KafkaLog final : public Log {
  public:
   // kInvalidArgument for a property that is refused, unknown or has a bad value. Does not wait for
@@ -75,6 +77,8 @@ class KafkaLog final : public Log {
             absl::AnyInvocable<void(absl::Status) &&> done) override;
   void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
                      absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override;
+  void Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+            absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) override;
   absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
                                            const std::vector<TopicPartition>& partitions,
                                            std::chrono::milliseconds timeout) override;

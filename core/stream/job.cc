@@ -24,6 +24,8 @@ namespace postrider {
 namespace {
 
 constexpr std::chrono::milliseconds kStatusInterval{200};
+// A shard that has something to commit does so once a second at least.
+constexpr std::chrono::seconds kCommitAgeMax{10};
 // Those that a shard has not come to yet. Each says how things are now, so that the oldest go.
 constexpr size_t kCallsMax = 1'000;
 constexpr size_t kRoleNameMax = 12;  // so that two digits fit into a thread's name
@@ -40,7 +42,9 @@ struct SharedStatus {
   std::atomic<int64_t> tasks_restoring{0};
   std::atomic<int64_t> tasks_failed{0};
   std::atomic<bool> reachable{true};
-  std::atomic<int64_t> oldest_commit{0};
+  std::atomic<int64_t> oldest_commit{MonotonicTime::max().time_since_epoch().count()};
+  std::atomic<int64_t> lag_records{0};
+  std::atomic<int64_t> standing_still{0};
 };
 
 class JobImpl final : public Job {
@@ -80,7 +84,6 @@ class JobImpl final : public Job {
 
   JobStatus status() const override {
     JobStatus all;
-    all.oldest_commit = MonotonicTime::max();
     for (const auto& runner : runners_) {
       ++all.shards;
       all.shards_assigned += runner->status.assigned.load() ? 1 : 0;
@@ -88,6 +91,8 @@ class JobImpl final : public Job {
       all.tasks_restoring += runner->status.tasks_restoring.load();
       all.tasks_failed += runner->status.tasks_failed.load();
       all.log_reachable = all.log_reachable && runner->status.reachable.load();
+      all.lag_records += runner->status.lag_records.load();
+      all.standing_still += runner->status.standing_still.load();
       all.oldest_commit =
           std::min(all.oldest_commit, MonotonicTime(Duration(runner->status.oldest_commit.load())));
     }
@@ -201,10 +206,53 @@ void JobImpl::KeepStatus(Runner& runner) {
   runner.status.tasks_failed.store(status.tasks_failed);
   runner.status.reachable.store(status.log_reachable);
   runner.status.oldest_commit.store(status.oldest_commit.time_since_epoch().count());
+  runner.status.lag_records.store(status.lag_records);
+  runner.status.standing_still.store(status.standing_still);
   runner.loop->CallAfter(kStatusInterval, [this, &runner] { KeepStatus(runner); });
 }
 
 }  // namespace
+
+JobStatus& JobStatus::operator+=(const JobStatus& other) {
+  shards += other.shards;
+  shards_assigned += other.shards_assigned;
+  tasks_running += other.tasks_running;
+  tasks_restoring += other.tasks_restoring;
+  tasks_failed += other.tasks_failed;
+  log_reachable = log_reachable && other.log_reachable;
+  oldest_commit = std::min(oldest_commit, other.oldest_commit);
+  lag_records += other.lag_records;
+  standing_still += other.standing_still;
+  return *this;
+}
+
+absl::Status AtWork(const JobStatus& status, MonotonicTime now) {
+  if (!status.log_reachable) return absl::UnavailableError("the log does not answer");
+  if (status.shards_assigned < status.shards) {
+    return absl::UnavailableError(absl::StrCat(status.shards_assigned, " of ", status.shards,
+                                               " shards have their share of the partitions"));
+  }
+  if (status.tasks_restoring > 0) {
+    return absl::UnavailableError(
+        absl::StrCat(status.tasks_restoring, " tasks are being restored"));
+  }
+  if (status.tasks_failed > 0) {
+    return absl::UnavailableError(
+        absl::StrCat(status.tasks_failed, " tasks have failed and are being restarted"));
+  }
+  if (status.oldest_commit != MonotonicTime::max() && now - status.oldest_commit > kCommitAgeMax) {
+    return absl::UnavailableError(absl::StrCat(
+        "no commit was acknowledged for ",
+        std::chrono::duration_cast<std::chrono::seconds>(now - status.oldest_commit).count(),
+        " s"));
+  }
+  if (status.standing_still > 0) {
+    return absl::UnavailableError(absl::StrCat("nothing is read from ", status.standing_still,
+                                               " partitions though there are records: the job is ",
+                                               status.lag_records, " behind"));
+  }
+  return absl::OkStatus();
+}
 
 absl::StatusOr<std::unique_ptr<Job>> Job::Start(Log& log, const Clock& clock, Metrics& metrics,
                                                 const JobOptions& options,

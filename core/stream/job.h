@@ -87,8 +87,18 @@ struct JobStatus {
   int64_t tasks_restoring = 0;  // assigned, and not running yet
   int64_t tasks_failed = 0;
   bool log_reachable = true;
-  MonotonicTime oldest_commit;  // of the shard whose last acknowledged commit is the oldest
+  // Of the shard or partition whose last acknowledged commit is the oldest, with something to
+  // commit; MonotonicTime::max() when nobody has.
+  MonotonicTime oldest_commit = MonotonicTime::max();
+  int64_t lag_records = 0;     // not read yet
+  int64_t standing_still = 0;  // partitions of which nothing is read though there is something
+
+  // Of two jobs together.
+  JobStatus& operator+=(const JobStatus& other);
 };
+
+// Why a job is not at work, if it is not.
+absl::Status AtWork(const JobStatus& status, MonotonicTime now);
 
 // A role's shards in one process: each a thread with a loop, a consumer, a producer and the tasks
 // of the partitions that the group gave it.

@@ -264,6 +264,11 @@ class Log {
   virtual void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
                              absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) = 0;
 
+  // The offset that the next record of each partition will have, in their order; no value for one
+  // whose end the log cannot tell now. Not blocking; `done` runs on `loop`.
+  virtual void Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+                    absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) = 0;
+
   // A group as it stands, for the command line: its members now, and what it has committed of those
   // partitions (none: no value). Blocks at most `timeout`.
   struct GroupState {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/types/optional.h"
 #include "core/base/check.h"
@@ -173,7 +174,9 @@ JobStatus ShardImpl::status() const {
     }
   }
   status.log_reachable = reachable_;
-  status.oldest_commit = last_commit_acknowledged_;
+  status.oldest_commit = OldestCommit().value_or(MonotonicTime::max());
+  status.lag_records = lag_.records();
+  status.standing_still = lag_.standing_still();
   return status;
 }
 
@@ -243,12 +246,43 @@ void ShardImpl::EverySecond(MonotonicTime now) {
   metrics_.restores_running.Set(static_cast<double>(restorer_.size()));
   metrics_.pending_records.Set(static_cast<double>(pending_records_));
   metrics_.pending_bytes.Set(static_cast<double>(pending_bytes_));
-  if (last_commit_acknowledged_ != MonotonicTime()) {
-    metrics_.commit_age_seconds.Set(Seconds(now - last_commit_acknowledged_));
+  for (auto& [tp, task] : tasks_) {
+    if (task->located() && !task->dirty()) task->covered_at = now;
   }
+  const absl::optional<MonotonicTime> committed = OldestCommit();
+  metrics_.commit_age_seconds.Set(committed ? Seconds(now - *committed) : 0);
   ReportTasks();
+  LookAtLag();
   largest_record_ = std::max<int64_t>(1, largest_record_ / 2);
   if (options_.trim_safety > milliseconds::zero() && now - last_trim_ >= kTrimInterval) Trim(now);
+}
+
+absl::optional<MonotonicTime> ShardImpl::OldestCommit() const {
+  absl::optional<MonotonicTime> oldest;
+  for (const auto& [tp, task] : tasks_) {
+    if (!task->running() && !task->restoring()) continue;
+    MonotonicTime last = last_commit_acknowledged_;
+    if (task->dirty() && task->covered_at) last = std::min(last, *task->covered_at);
+    if (!oldest || last < *oldest) oldest = last;
+  }
+  return oldest;
+}
+
+void ShardImpl::LookAtLag() {
+  const bool reads = phase_ == Phase::kRunning && !fenced_ && !stopping_ && reachable_ &&
+                     !begin_deferred_ && !std::exchange(was_full_, full_);
+  std::vector<SourceLag::Place> places;
+  places.reserve(tasks_.size());
+  for (const auto& [tp, task] : tasks_) {
+    SourceLag::Place& place = places.emplace_back();
+    place.tp = tp;
+    if (task->located()) place.next = std::max(task->tracker().next_offset(), task->ended_at);
+    const bool awaits_first = !task->located() && task->state() == TaskState::kCreated;
+    place.reads = reads && (awaits_first || (task->running() && task->reading));
+  }
+  lag_.Look(places, reachable_);
+  metrics_.lag_records.Set(static_cast<double>(lag_.records()));
+  metrics_.partitions_standing_still.Set(static_cast<double>(lag_.standing_still()));
 }
 
 void ShardImpl::ReportTasks() {

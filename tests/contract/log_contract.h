@@ -437,6 +437,14 @@ class LogContract : public testing::TestWithParam<LogContractFactory> {
     EXPECT_TRUE(Until([&] { return answer.has_value(); }));
     return answer.value_or(absl::UnknownError("no answer"));
   }
+  std::vector<absl::optional<int64_t>> Ends(const std::vector<TopicPartition>& partitions) {
+    absl::optional<std::vector<absl::optional<int64_t>>> answer;
+    log().Ends(environment_->loop(), partitions,
+               [&answer](auto ends) { answer.emplace(std::move(ends)); });
+    EXPECT_FALSE(answer.has_value()) << "answered from inside the call";
+    EXPECT_TRUE(Until([&] { return answer.has_value(); }));
+    return answer.value_or(std::vector<absl::optional<int64_t>>());
+  }
   void TearDown() override {
     readers_.clear();
     members_.clear();
@@ -1182,6 +1190,18 @@ TEST_P(LogContract, FindsTheOffsetForATime) {
   EXPECT_EQ(OffsetForTime(tp, clock.Wall()).value_or(-1), 5) << "none is that late: the end";
   EXPECT_EQ(OffsetForTime({Topic("none"), 0}, between).status().code(),
             absl::StatusCode::kNotFound);
+}
+
+TEST_P(LogContract, TellsWherePartitionsEnd) {
+  const std::string a = MakeTopic("a", 2);
+  const std::string b = MakeTopic("b", 1);
+  Append({a, 1}, 3);
+  Append({b, 0}, 5);
+  EXPECT_THAT(Ends({{b, 0}, {a, 0}, {a, 1}}), ::testing::ElementsAre(5, 0, 3));
+  EXPECT_THAT(Ends({}), ::testing::IsEmpty());
+  EXPECT_THAT(Ends({{a, 1}, {Topic("none"), 0}, {b, 0}}),
+              ::testing::ElementsAre(3, absl::nullopt, 5))
+      << "one that is not there spoils no other";
 }
 
 TEST_P(LogContract, DescribesAGroupWithAndWithoutMembers) {

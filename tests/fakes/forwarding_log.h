@@ -10,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/stream/log.h"
@@ -55,6 +56,10 @@ class ForwardingLog : public Log {
   void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
                      absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override {
     log_.OffsetForTime(loop, tp, time, std::move(done));
+  }
+  void Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+            absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) override {
+    log_.Ends(loop, std::move(partitions), std::move(done));
   }
   absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
                                            const std::vector<TopicPartition>& partitions,

@@ -157,6 +157,22 @@ void MemoryLog::OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTim
   POSTRIDER_CHECK(loop.Post(std::move(answer)));
 }
 
+void MemoryLog::Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+                     absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) {
+  std::vector<absl::optional<int64_t>> ends(partitions.size());
+  {
+    absl::MutexLock lock(&impl_->mutex);
+    for (size_t i = 0; i < partitions.size() && impl_->reachable; ++i) {
+      const Partition* partition = impl_->FindPartition(partitions[i]);
+      if (partition != nullptr) ends[i] = partition->end;
+    }
+  }
+  EventLoop::Callback answer = [done = std::move(done), ends = std::move(ends)]() mutable {
+    std::move(done)(std::move(ends));
+  };
+  POSTRIDER_CHECK(loop.Post(std::move(answer)));
+}
+
 absl::StatusOr<Log::GroupState> MemoryLog::DescribeGroup(
     const std::string& group, const std::vector<TopicPartition>& partitions,
     std::chrono::milliseconds) {

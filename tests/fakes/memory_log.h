@@ -53,6 +53,8 @@ class MemoryLog final : public Log {
             absl::AnyInvocable<void(absl::Status) &&> done) override;
   void OffsetForTime(EventLoop& loop, const TopicPartition& tp, WallTime time,
                      absl::AnyInvocable<void(absl::StatusOr<int64_t>) &&> done) override;
+  void Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+            absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) override;
   absl::StatusOr<GroupState> DescribeGroup(const std::string& group,
                                            const std::vector<TopicPartition>& partitions,
                                            std::chrono::milliseconds timeout) override;

@@ -28,6 +28,7 @@ namespace {
 constexpr absl::Duration kAgain = absl::Milliseconds(100);
 // One try ends well before the deadline, so that a broker that swallowed it costs no more.
 constexpr int kTryMs = 10'000;
+constexpr int kEndTryMs = 200;
 
 // The size of a batch of one record with neither key, value nor header: 61 bytes of the batch and
 // 7 of the record. Nothing that a LogProducer sends is that small.
@@ -383,6 +384,34 @@ absl::StatusOr<int64_t> OffsetForTime(rd_kafka_t* admin, const TopicPartition& t
     return asked.ok() ? Judge(one.err, what) : asked;
   }));
   return one.offset >= 0 ? one.offset : high;
+}
+
+// One question for all; but one partition without a leader spoils it, and then each is asked alone,
+// as far as the time goes.
+std::vector<absl::optional<int64_t>> Ends(rd_kafka_t* admin,
+                                          const std::vector<TopicPartition>& partitions,
+                                          const Deadline& deadline) {
+  std::vector<absl::optional<int64_t>> ends(partitions.size());
+  if (partitions.empty()) return ends;
+  const PartitionListPtr list = ListOf(partitions);
+  for (int i = 0; i < list->cnt; ++i) list->elems[i].offset = RD_KAFKA_OFFSET_END;
+  if (rd_kafka_offsets_for_times(admin, list.get(), std::max(1, deadline.left_ms() / 2)) ==
+      RD_KAFKA_RESP_ERR_NO_ERROR) {
+    for (size_t i = 0; i < ends.size(); ++i) {
+      const rd_kafka_topic_partition_t& one = list->elems[i];
+      if (one.err == RD_KAFKA_RESP_ERR_NO_ERROR && one.offset >= 0) ends[i] = one.offset;
+    }
+    return ends;
+  }
+  for (size_t i = 0; i < ends.size() && deadline.left_ms() > 0; ++i) {
+    int64_t low = 0;
+    int64_t high = 0;
+    const rd_kafka_resp_err_t err = rd_kafka_query_watermark_offsets(
+        admin, partitions[i].topic.c_str(), partitions[i].partition, &low, &high,
+        std::clamp(deadline.left_ms(), 1, kEndTryMs));
+    if (err == RD_KAFKA_RESP_ERR_NO_ERROR) ends[i] = high;
+  }
+  return ends;
 }
 
 absl::StatusOr<Log::GroupState> DescribeGroup(rd_kafka_t* admin, const std::string& group,

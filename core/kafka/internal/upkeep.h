@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/kafka/internal/client.h"
 #include "core/stream/log.h"
@@ -35,6 +36,10 @@ bool MayPass(rd_kafka_resp_err_t err);
 // Threads: any.
 absl::StatusOr<int64_t> OffsetForTime(rd_kafka_t* admin, const TopicPartition& tp, WallTime time,
                                       const Deadline& deadline);
+// Does not try again: no value for what was not told at once.
+std::vector<absl::optional<int64_t>> Ends(rd_kafka_t* admin,
+                                          const std::vector<TopicPartition>& partitions,
+                                          const Deadline& deadline);
 absl::StatusOr<Log::GroupState> DescribeGroup(rd_kafka_t* admin, const std::string& group,
                                               const std::vector<TopicPartition>& partitions,
                                               const Deadline& deadline);

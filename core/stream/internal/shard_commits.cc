@@ -50,7 +50,7 @@ void ShardImpl::OnCommitAnswer(int64_t number, std::vector<absl::Status> statuse
         i < statuses.size() ? statuses[i] : absl::UnavailableError("no answer for the partition");
     acknowledged = acknowledged || status.ok();
     if (task != nullptr && task->created_in == sent.created_in) {
-      HandleCommitStatus(*task, sent, status);
+      HandleCommitStatus(*task, sent, status, answered.issued);
     }
   }
   if (acknowledged) {
@@ -61,9 +61,11 @@ void ShardImpl::OnCommitAnswer(int64_t number, std::vector<absl::Status> statuse
   AdvanceDrain();
 }
 
-void ShardImpl::HandleCommitStatus(Task& task, const SentCommit& sent, const absl::Status& status) {
+void ShardImpl::HandleCommitStatus(Task& task, const SentCommit& sent, const absl::Status& status,
+                                   MonotonicTime issued) {
   if (status.ok()) {
     task.Acknowledged(sent.position, sent.version);
+    task.covered_at = issued;
     const bool stands = task.lives() == sent.lives;
     if (!stands) task.ForceDirty();
     const bool first = stands && task.claimed_in != assignment_;

@@ -23,6 +23,7 @@
 #include "core/stream/internal/restorer.h"
 #include "core/stream/internal/result_log.h"
 #include "core/stream/internal/shard_metrics.h"
+#include "core/stream/internal/source_lag.h"
 #include "core/stream/internal/task.h"
 #include "core/stream/internal/trimmer.h"
 #include "core/stream/job.h"
@@ -49,7 +50,8 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
         metrics_(MakeShardMetrics(metrics, options.name, index)),
         load_(loop),
         trimmer_(log, loop, options.trim_safety, options.trim_limit, metrics_.trims_failed),
-        restorer_(log, loop, options.restores_max, options.restore_prefetch_bytes, metrics_) {}
+        restorer_(log, loop, options.restores_max, options.restore_prefetch_bytes, metrics_),
+        lag_(log, loop) {}
   ~ShardImpl() override;
 
   absl::Status Start(ShardProgramFactory& factory);
@@ -154,7 +156,8 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   // Commits.
   void SendCommit(const std::vector<Task*>& tasks);
   void OnCommitAnswer(int64_t number, std::vector<absl::Status> statuses);
-  void HandleCommitStatus(Task& task, const SentCommit& sent, const absl::Status& status);
+  void HandleCommitStatus(Task& task, const SentCommit& sent, const absl::Status& status,
+                          MonotonicTime issued);
   void ForgetOutstanding();
   std::vector<Task*> Uncommitted();
   void MaybeCommit();
@@ -192,6 +195,10 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
 
   void Tick();
   void EverySecond(MonotonicTime now);
+  // The last acknowledged commit; of a partition that waits for one the last that covered it, if
+  // that is older. None: there is nothing to commit.
+  absl::optional<MonotonicTime> OldestCommit() const;
+  void LookAtLag();
   void ReportTasks();
   void Trim(MonotonicTime now);
   void TurnEnd();
@@ -206,6 +213,7 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   LoadRatios load_;
   Trimmer trimmer_;
   Restorer restorer_;
+  SourceLag lag_;
   // Callbacks that may come after the shard hold it weakly.
   const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
 
@@ -243,6 +251,7 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   int64_t tracked_ = 0;
   int64_t largest_record_ = kRecordBytesGuess;  // of late
   bool full_ = false;
+  bool was_full_ = false;  // since the last look at the lag
   uint32_t watched_ = kFdNone;
   MonotonicTime last_poll_;
 

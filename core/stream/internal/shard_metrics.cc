@@ -38,10 +38,16 @@ ShardMetrics Make(const Maker& m) {
       m.MakeGauge("postrider_stream_idle_ratio", "Share of the last second spent waiting."),
       m.MakeGauge("postrider_stream_pressured_ratio",
                   "Share of the last second in which nothing was read because of a bound."),
-      m.MakeGauge("postrider_stream_commit_age_seconds",
-                  "Time since the last acknowledged commit was issued."),
+      m.MakeGauge(
+          "postrider_stream_commit_age_seconds",
+          "Time since the last acknowledged commit was issued; of a partition that waits for "
+          "its own, if that is longer. 0 where there is nothing to commit."),
       m.MakeGauge("postrider_stream_watermark_age_seconds",
                   "Age of the oldest pending record by its timestamp."),
+      m.MakeGauge("postrider_stream_lag_records",
+                  "Records that are not read yet: how far the ends of the partitions are away."),
+      m.MakeGauge("postrider_stream_partitions_standing_still",
+                  "Partitions with records of which none was read for 30 s though there was room."),
       m.MakeGauge("postrider_stream_holes", "Completed offsets above the watermarks."),
       m.MakeGauge("postrider_stream_holes_forgotten",
                   "Completed offsets that the last commits had no room for: a crash repeats them."),

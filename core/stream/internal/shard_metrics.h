@@ -18,6 +18,8 @@ struct ShardMetrics {
   Gauge& pressured_ratio;
   Gauge& commit_age_seconds;
   Gauge& watermark_age_seconds;
+  Gauge& lag_records;
+  Gauge& partitions_standing_still;
   Gauge& holes;
   Gauge& holes_forgotten;
   Gauge& pending_records;

@@ -69,7 +69,9 @@ void ShardImpl::OnPartitionEnd(const TopicPartition& tp, int64_t next) {
   if (task == nullptr) return;
   if (!task->located()) return LocateFresh(*task, next);
   // One that was passed over for want of room comes before the end.
-  if (task->running() && task->reading && !task->behind) task->OnPartitionEnd(next);
+  if (!task->running() || !task->reading || task->behind) return;
+  task->ended_at = next;
+  task->OnPartitionEnd(next);
 }
 
 void ShardImpl::OnOutOfRange(const TopicPartition& tp, int64_t log_start) {
@@ -120,6 +122,7 @@ void ShardImpl::TellOfPressure() {
 void ShardImpl::CheckPressure() {
   if (!full_ && AtLeast(1, 1)) {
     full_ = true;
+    was_full_ = true;
     load_.SetFull(true);
     TellOfPressure();
     return;

@@ -31,6 +31,8 @@ void Task::Locate(int64_t watermark, const OffsetSet& completed_above) {
   tracker_.emplace(watermark, completed_above);
   acknowledged_version_ = tracker_->version();
   ++lives_;
+  ended_at = 0;
+  covered_at.reset();
   timestamps_.clear();
 }
 

@@ -140,6 +140,10 @@ class Task final : public TaskContext, private PartOwner {
   bool behind = false;    // records were passed over for want of room
   bool reading = false;   // what comes from its partition is read from its own position
   int64_t forgotten = 0;  // by the last commit that was sent
+  // Where its partition ended when that was read last; behind the last record there may be markers.
+  int64_t ended_at = 0;
+  // When an acknowledged commit had last covered all that was to be committed: that commit's issue.
+  absl::optional<MonotonicTime> covered_at;
 
   // TaskContext.
   const Clock& clock() const override { return host_.loop().clock(); }

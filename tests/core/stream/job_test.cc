@@ -15,15 +15,18 @@
 #include "core/base/event_loop.h"
 #include "core/base/metrics.h"
 #include "core/stream/function.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/stream/completing_program.h"
 #include "tests/fakes/memory_log.h"
+#include "tests/support/status_matchers.h"
 
 namespace postrider {
 namespace {
 
 const absl::Duration kPatience = absl::Seconds(20);
 
+using ::testing::HasSubstr;
 using tests::CompletingFunction;
 using tests::CompletingProgram;
 using tests::Seen;
@@ -215,6 +218,37 @@ TEST_F(JobTest, FactorysFailureIsItsOwn) {
         return std::make_unique<CompletingProgram>(seen_);
       });
   EXPECT_EQ(job.status(), absl::InvalidArgumentError("no second one"));
+}
+
+TEST(JobStatusTest, SaysWhyAJobIsNotAtWork) {
+  const MonotonicTime now(std::chrono::hours(1));
+  JobStatus well;
+  well.shards = well.shards_assigned = 1;
+  well.tasks_running = 4;
+  well.lag_records = 1'000'000;
+  well.oldest_commit = now - std::chrono::seconds(10);
+  EXPECT_OK(AtWork(well, now));
+  const auto why = [&](auto change) {
+    JobStatus status = well;
+    change(status);
+    return std::string(AtWork(status, now).message());
+  };
+  EXPECT_THAT(why([](JobStatus& s) { s.log_reachable = false; }), HasSubstr("log"));
+  EXPECT_THAT(why([](JobStatus& s) { s.shards_assigned = 0; }), HasSubstr("0 of 1 shards"));
+  EXPECT_THAT(why([](JobStatus& s) { s.tasks_restoring = 2; }), HasSubstr("2 tasks"));
+  EXPECT_THAT(why([](JobStatus& s) { s.tasks_failed = 1; }), HasSubstr("1 tasks have failed"));
+  EXPECT_THAT(why([](JobStatus& s) { s.oldest_commit -= std::chrono::seconds(1); }),
+              HasSubstr("no commit was acknowledged for 11 s"));
+  EXPECT_THAT(why([](JobStatus& s) { s.standing_still = 3; }), HasSubstr("3 partitions"));
+  JobStatus other = well;
+  other.oldest_commit = MonotonicTime::max();
+  other.standing_still = 1;
+  other += well;
+  EXPECT_EQ(other.shards, 2);
+  EXPECT_EQ(other.lag_records, 2'000'000);
+  EXPECT_EQ(other.oldest_commit, well.oldest_commit);
+  EXPECT_EQ(other.standing_still, 1);
+  EXPECT_OK(AtWork(JobStatus(), now));
 }
 
 TEST_F(JobTest, RefusesANumberOfShardsOutOfRange) {

@@ -8,20 +8,28 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
 #include "core/stream/log.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/core/stream/shard_fixture.h"
 #include "tests/fakes/forwarding_log.h"
+#include "tests/support/status_matchers.h"
 
 namespace postrider {
 namespace {
 
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using tests::IsOk;
+using tests::StatusIs;
 using CommitFault = MemoryLog::CommitFault;
 
 // ---- Claim ----
@@ -1005,6 +1013,129 @@ TEST_F(ShardTest, RevokeDuringAStopGivesBackSoon) {
 }
 
 // ---- Status ----
+
+// Says that partitions end later than they do, as when fetching stands still.
+class LateEndLog final : public ForwardingLog {
+ public:
+  using ForwardingLog::ForwardingLog;
+  void Ends(EventLoop& loop, std::vector<TopicPartition> partitions,
+            absl::AnyInvocable<void(std::vector<absl::optional<int64_t>>) &&> done) override {
+    ForwardingLog::Ends(
+        loop, std::move(partitions),
+        [more = more, done = std::move(done)](std::vector<absl::optional<int64_t>> ends) mutable {
+          for (absl::optional<int64_t>& end : ends) *end += more;
+          std::move(done)(std::move(ends));
+        });
+  }
+  int64_t more = 0;
+};
+
+TEST_F(ShardTest, TellsHowFarItIsBehindAndThatNothingIsRead) {
+  LateEndLog log(log_);
+  ShardMember member(log, clock_, options_, 1);
+  Write(t0_, 3);
+  Pass(seconds(60), {&member}, milliseconds(100));
+  EXPECT_EQ(member.Metric("postrider_stream_lag_records"), 0);
+  EXPECT_EQ(member.Metric("postrider_stream_partitions_standing_still"), 0);
+  log.more = 4;
+  Pass(seconds(20), {&member}, milliseconds(100));
+  EXPECT_EQ(member.Metric("postrider_stream_lag_records"), 8);
+  EXPECT_EQ(member.shard->status().lag_records, 8);
+  EXPECT_EQ(member.shard->status().standing_still, 0);
+  Pass(seconds(20), {&member}, milliseconds(100));
+  EXPECT_EQ(member.Metric("postrider_stream_partitions_standing_still"), 2);
+  EXPECT_EQ(member.shard->status().standing_still, 2);
+}
+
+TEST_F(ShardTest, FullShardIsBehindButDoesNotStandStill) {
+  options_.pending_records_max = 8;
+  auto a = Join();
+  Write(t0_, 100);
+  Pass(seconds(120), {a.get()}, milliseconds(100));
+  EXPECT_GT(a->Metric("postrider_stream_lag_records"), 80);
+  EXPECT_EQ(a->Metric("postrider_stream_partitions_standing_still"), 0);
+  EXPECT_THAT(AtWork(a->shard->status(), clock_.Now()), IsOk());
+}
+
+// Refuses the commits of one partition.
+class CommitRefusingLog final : public ForwardingLog {
+ public:
+  using ForwardingLog::ForwardingLog;
+  absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
+                                                           const GroupOptions& options,
+                                                           GroupHandler& handler) override {
+    auto consumer = ForwardingLog::JoinGroup(loop, options, handler);
+    if (!consumer.ok()) return consumer.status();
+    return std::make_unique<Consumer>(*this, *std::move(consumer));
+  }
+
+  absl::optional<TopicPartition> refused;
+  absl::Status status = absl::UnavailableError("not now");
+
+ private:
+  class Consumer final : public GroupConsumer {
+   public:
+    Consumer(const CommitRefusingLog& log, std::unique_ptr<GroupConsumer> consumer)
+        : log_(log), consumer_(std::move(consumer)) {}
+    int wake_fd() const override { return consumer_->wake_fd(); }
+    size_t Poll(size_t records_max) override { return consumer_->Poll(records_max); }
+    void Start(std::vector<StartPosition> positions) override {
+      consumer_->Start(std::move(positions));
+    }
+    void Restart(const TopicPartition& tp, int64_t offset) override {
+      consumer_->Restart(tp, offset);
+    }
+    void Release() override { consumer_->Release(); }
+    void Commit(std::vector<CommitEntry> entries, CommitDone done) override {
+      std::vector<absl::optional<absl::Status>> known;
+      std::vector<CommitEntry> passed;
+      for (CommitEntry& entry : entries) {
+        const bool refuses = log_.refused == entry.tp;
+        known.push_back(refuses ? absl::make_optional(log_.status) : absl::nullopt);
+        if (!refuses) passed.push_back(std::move(entry));
+      }
+      consumer_->Commit(std::move(passed), [known = std::move(known), done = std::move(done)](
+                                               std::vector<absl::Status> some) mutable {
+        std::vector<absl::Status> statuses;
+        size_t next = 0;
+        for (const auto& status : known) statuses.push_back(status ? *status : some.at(next++));
+        std::move(done)(std::move(statuses));
+      });
+    }
+    MonotonicTime LeaseUntil() const override { return consumer_->LeaseUntil(); }
+    void Leave(absl::AnyInvocable<void() &&> done) override { consumer_->Leave(std::move(done)); }
+
+   private:
+    const CommitRefusingLog& log_;
+    std::unique_ptr<GroupConsumer> consumer_;
+  };
+};
+
+TEST_F(ShardTest, AgeOfTheCommitIsThatOfThePartitionThatWaitsLongest) {
+  CommitRefusingLog log(log_);
+  ShardMember member(log, clock_, options_, 1);
+  Write(t0_, 1);
+  Write(t1_, 1);
+  Pass(seconds(3), {&member});
+  EXPECT_LE(member.Metric("postrider_stream_commit_age_seconds"), 1);
+  log.refused = t1_;
+  Pass(seconds(20), {&member});
+  EXPECT_LE(member.Metric("postrider_stream_commit_age_seconds"), 2)
+      << "nothing is to be committed";
+  EXPECT_THAT(AtWork(member.shard->status(), clock_.Now()), IsOk());
+  member.At(t1_).CompleteAll();
+  Pass(seconds(9), {&member});
+  EXPECT_THAT(AtWork(member.shard->status(), clock_.Now()), IsOk());
+  Pass(seconds(3), {&member});
+  EXPECT_THAT(AtWork(member.shard->status(), clock_.Now()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("no commit")))
+      << "though those of the other partition are";
+  EXPECT_GT(member.Metric("postrider_stream_commit_age_seconds"), 10);
+  log.refused = absl::nullopt;
+  Pass(seconds(2), {&member});
+  EXPECT_THAT(AtWork(member.shard->status(), clock_.Now()), IsOk());
+  EXPECT_LE(member.Metric("postrider_stream_commit_age_seconds"), 1);
+}
 
 TEST_F(ShardTest, SaysWhatItHolds) {
   Write(t0_, 3);
