@@ -190,7 +190,7 @@ void ShardImpl::HandleFailures() {
   }
 }
 
-void ShardImpl::Degrade(Task& task, const absl::Status& why) {
+void ShardImpl::Degrade(Task& task, const absl::Status& why, TaskState state) {
   const MonotonicTime now = Now();
   // It may fail before it is opened, again and again.
   if (task.opened_at && now - *task.opened_at >= kHealthyAfter) task.failures = 0;
@@ -200,7 +200,8 @@ void ShardImpl::Degrade(Task& task, const absl::Status& why) {
   POSTRIDER_LOG(kError, "task failed", {"job", options_.name},
                 {"partition", task.partition().ToString()}, {"status", why.ToString()},
                 {"failures", task.failures}, {"again_in_ms", delay});
-  task.Close(TaskState::kDegraded);
+  task.Close(state);
+  loop_.CancelTimer(task.reopen_timer);
   task.reopen_timer = loop_.CallAfter(delay, [this, &task] { Reopen(task); });
 }
 
@@ -218,8 +219,16 @@ bool ShardImpl::AwaitsCommitOf(const Task& task) const {
 void ShardImpl::Reopen(Task& task) {
   task.reopen_timer = 0;
   if (stopping_) return;
-  if (phase_ != Phase::kRunning || fenced_ || !task.acknowledged() || AwaitsCommitOf(task)) {
+  const bool unclaimed = task.state() == TaskState::kFailed;
+  if (phase_ != Phase::kRunning || fenced_ || (!unclaimed && !task.acknowledged()) ||
+      AwaitsCommitOf(task)) {
     task.reopen_timer = loop_.CallAfter(kRetryFirst, [this, &task] { Reopen(task); });
+    return;
+  }
+  if (unclaimed && !task.acknowledged()) {
+    // It has done nothing yet: it is still where it was found.
+    task.set_state(TaskState::kCreated);
+    fresh_located_ = true;
     return;
   }
   const CommittedPosition& position = *task.acknowledged();
@@ -228,7 +237,7 @@ void ShardImpl::Reopen(Task& task) {
   POSTRIDER_CHECK(metadata.has_value());
   const int64_t offset = position.offset;
   task.Locate(offset, metadata->completed);
-  BeginAnew(task, offset);
+  BeginAnew(task, offset, unclaimed ? Claim::kAnew : Claim::kStands);
 }
 
 // ---- Once a second ----

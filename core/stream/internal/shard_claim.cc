@@ -222,10 +222,10 @@ void ShardImpl::OpenTask(Task& task) {
 
 // From `offset`, with nothing of its memory. A task with durable state becomes another owner, so
 // that what it had written before cannot be taken for what it writes now: it is claimed first.
-void ShardImpl::BeginAnew(Task& task, int64_t offset) {
+void ShardImpl::BeginAnew(Task& task, int64_t offset, Claim claim) {
   task.behind = false;
   task.reading = false;
-  if (durable()) {
+  if (durable() || claim == Claim::kAnew) {
     task.RaiseEpoch();
     task.set_state(TaskState::kCreated);
     task.claimed_in = 0;

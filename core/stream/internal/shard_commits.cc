@@ -90,8 +90,8 @@ void ShardImpl::HandleCommitStatus(Task& task, const SentCommit& sent, const abs
   POSTRIDER_LOG(kWarn, "commit failed", {"job", options_.name}, {"partition", sent.tp.ToString()},
                 {"status", status.ToString()});
   if (!IsTransient(status) && task.claimed_in != assignment_) {
-    // Without the right to commit there is no right to send.
-    task.Close(TaskState::kFailed);
+    // Without the right to commit there is no right to send. Somebody may grant it.
+    Degrade(task, status, TaskState::kFailed);
   }
 }
 

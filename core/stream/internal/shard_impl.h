@@ -149,7 +149,8 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   void ReadRestored();
   bool AnyRestoring() const;
   void OpenTask(Task& task);
-  void BeginAnew(Task& task, int64_t offset);
+  enum class Claim { kStands, kAnew };
+  void BeginAnew(Task& task, int64_t offset, Claim claim = Claim::kStands);
   void LocateFresh(Task& task, int64_t offset);
   void ResumeTasks();
 
@@ -189,7 +190,8 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
 
   // Failures.
   void HandleFailures();
-  void Degrade(Task& task, const absl::Status& why);
+  // Ends its function's life; a new one is tried after a while.
+  void Degrade(Task& task, const absl::Status& why, TaskState state = TaskState::kDegraded);
   void Reopen(Task& task);
   bool AwaitsCommitOf(const Task& task) const;
 

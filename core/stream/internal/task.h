@@ -56,7 +56,8 @@ class TaskHost {
 // its shard opens, feeds, commits and closes it.
 //
 //   created --Open()--> running --Fail()--> degraded --Open()--> running
-//   created --no right to commit--> failed           any --Close()--> closed
+//   created --no right to commit--> failed --after a while--> created
+//   any --Close()--> closed
 // With durable state:
 //   created --Open()--> restoring --what is restored first is there--> running
 //

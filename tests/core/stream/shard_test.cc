@@ -32,6 +32,60 @@ using tests::IsOk;
 using tests::StatusIs;
 using CommitFault = MemoryLog::CommitFault;
 
+// Refuses the commits of one partition.
+class CommitRefusingLog final : public ForwardingLog {
+ public:
+  using ForwardingLog::ForwardingLog;
+  absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
+                                                           const GroupOptions& options,
+                                                           GroupHandler& handler) override {
+    auto consumer = ForwardingLog::JoinGroup(loop, options, handler);
+    if (!consumer.ok()) return consumer.status();
+    return std::make_unique<Consumer>(*this, *std::move(consumer));
+  }
+
+  absl::optional<TopicPartition> refused;
+  absl::Status status = absl::UnavailableError("not now");
+
+ private:
+  class Consumer final : public GroupConsumer {
+   public:
+    Consumer(const CommitRefusingLog& log, std::unique_ptr<GroupConsumer> consumer)
+        : log_(log), consumer_(std::move(consumer)) {}
+    int wake_fd() const override { return consumer_->wake_fd(); }
+    size_t Poll(size_t records_max) override { return consumer_->Poll(records_max); }
+    void Start(std::vector<StartPosition> positions) override {
+      consumer_->Start(std::move(positions));
+    }
+    void Restart(const TopicPartition& tp, int64_t offset) override {
+      consumer_->Restart(tp, offset);
+    }
+    void Release() override { consumer_->Release(); }
+    void Commit(std::vector<CommitEntry> entries, CommitDone done) override {
+      std::vector<absl::optional<absl::Status>> known;
+      std::vector<CommitEntry> passed;
+      for (CommitEntry& entry : entries) {
+        const bool refuses = log_.refused == entry.tp;
+        known.push_back(refuses ? absl::make_optional(log_.status) : absl::nullopt);
+        if (!refuses) passed.push_back(std::move(entry));
+      }
+      consumer_->Commit(std::move(passed), [known = std::move(known), done = std::move(done)](
+                                               std::vector<absl::Status> some) mutable {
+        std::vector<absl::Status> statuses;
+        size_t next = 0;
+        for (const auto& status : known) statuses.push_back(status ? *status : some.at(next++));
+        std::move(done)(std::move(statuses));
+      });
+    }
+    MonotonicTime LeaseUntil() const override { return consumer_->LeaseUntil(); }
+    void Leave(absl::AnyInvocable<void() &&> done) override { consumer_->Leave(std::move(done)); }
+
+   private:
+    const CommitRefusingLog& log_;
+    std::unique_ptr<GroupConsumer> consumer_;
+  };
+};
+
 // ---- Claim ----
 
 TEST_F(ShardTest, ClaimsBeforeItOpensAndReads) {
@@ -798,6 +852,62 @@ TEST_F(ShardTest, FailureInsideACallStopsFurtherCallsAtOnce) {
   EXPECT_THAT(a->Take(t0_), ElementsAre("open", "element 0", "close"));
 }
 
+TEST_F(ShardTest, PartitionThatMayNotBeCommittedIsClaimedAgainByItself) {
+  Write(t0_, 1);
+  Write(t1_, 1);
+  CommitRefusingLog log(log_);
+  log.refused = t1_;
+  log.status = absl::PermissionDeniedError("no right");
+  ShardMember member(log, clock_, options_, 1);
+  Pass(seconds(20), {&member});
+  EXPECT_THAT(member.Take(t0_), Contains("element 0")) << "the other goes on";
+  EXPECT_THAT(member.Take(t1_), IsEmpty()) << "without the claim nothing is done";
+  EXPECT_EQ(member.Metric("postrider_stream_tasks", ",state=\"failed\""), 1);
+  EXPECT_THAT(AtWork(member.shard->status(), clock_.Now()),
+              StatusIs(absl::StatusCode::kUnavailable, HasSubstr("have failed")));
+  const double tried = member.Metric("postrider_stream_task_restarts_total");
+  EXPECT_GE(tried, 7) << "100 ms, doubling";
+  EXPECT_LE(tried, 9);
+  log.refused = absl::nullopt;
+  Pass(seconds(30), {&member});
+  EXPECT_THAT(member.Take(t1_), ElementsAre("open", "element 0", "end 1", "resume"));
+  EXPECT_EQ(member.Metric("postrider_stream_tasks", ",state=\"failed\""), 0);
+  EXPECT_THAT(AtWork(member.shard->status(), clock_.Now()), IsOk());
+  member.At(t1_).CompleteAll();
+  Pass(seconds(1), {&member});
+  EXPECT_EQ(Committed(t1_), 1);
+}
+
+TEST_F(ShardTest, TaskThatLosesTheRightToCommitBeginsAgainFromItsLastCommit) {
+  Write(t0_, 3);
+  Write(t1_, 3);
+  CommitRefusingLog log(log_);
+  ShardMember member(log, clock_, options_, 1);
+  Settle({&member});
+  member.At(t1_).Complete(0);
+  member.At(t1_).Complete(2);
+  Pass(seconds(1), {&member});
+  const uint64_t epoch = Metadata(t1_).epoch;
+  log.refused = t1_;
+  log.status = absl::PermissionDeniedError("no right");
+  auto other = Join();
+  Pass(seconds(1), {&member, other.get()}, milliseconds(5));
+  other->shard->Stop([] {});
+  Pass(seconds(5), {&member, other.get()}, milliseconds(5));
+  other.reset();
+  Pass(seconds(2), {&member});
+  EXPECT_FALSE(member.Has(t1_));
+  EXPECT_EQ(member.Metric("postrider_stream_tasks", ",state=\"failed\""), 1);
+  member.Take(t1_);
+  log.refused = absl::nullopt;
+  Pass(seconds(30), {&member});
+  EXPECT_THAT(member.Take(t1_), ElementsAre("open", "element 1", "skipped 2", "end 3", "resume"));
+  EXPECT_GT(Metadata(t1_).epoch, epoch);
+  member.At(t1_).CompleteAll();
+  Pass(seconds(1), {&member});
+  EXPECT_EQ(Committed(t1_), 3);
+}
+
 // ---- Log start and end ----
 
 TEST_F(ShardTest, CommitBelowTheLogStartIsAnIncidentAndGoesOnFromTheStart) {
@@ -1056,60 +1166,6 @@ TEST_F(ShardTest, FullShardIsBehindButDoesNotStandStill) {
   EXPECT_EQ(a->Metric("postrider_stream_partitions_standing_still"), 0);
   EXPECT_THAT(AtWork(a->shard->status(), clock_.Now()), IsOk());
 }
-
-// Refuses the commits of one partition.
-class CommitRefusingLog final : public ForwardingLog {
- public:
-  using ForwardingLog::ForwardingLog;
-  absl::StatusOr<std::unique_ptr<GroupConsumer>> JoinGroup(EventLoop& loop,
-                                                           const GroupOptions& options,
-                                                           GroupHandler& handler) override {
-    auto consumer = ForwardingLog::JoinGroup(loop, options, handler);
-    if (!consumer.ok()) return consumer.status();
-    return std::make_unique<Consumer>(*this, *std::move(consumer));
-  }
-
-  absl::optional<TopicPartition> refused;
-  absl::Status status = absl::UnavailableError("not now");
-
- private:
-  class Consumer final : public GroupConsumer {
-   public:
-    Consumer(const CommitRefusingLog& log, std::unique_ptr<GroupConsumer> consumer)
-        : log_(log), consumer_(std::move(consumer)) {}
-    int wake_fd() const override { return consumer_->wake_fd(); }
-    size_t Poll(size_t records_max) override { return consumer_->Poll(records_max); }
-    void Start(std::vector<StartPosition> positions) override {
-      consumer_->Start(std::move(positions));
-    }
-    void Restart(const TopicPartition& tp, int64_t offset) override {
-      consumer_->Restart(tp, offset);
-    }
-    void Release() override { consumer_->Release(); }
-    void Commit(std::vector<CommitEntry> entries, CommitDone done) override {
-      std::vector<absl::optional<absl::Status>> known;
-      std::vector<CommitEntry> passed;
-      for (CommitEntry& entry : entries) {
-        const bool refuses = log_.refused == entry.tp;
-        known.push_back(refuses ? absl::make_optional(log_.status) : absl::nullopt);
-        if (!refuses) passed.push_back(std::move(entry));
-      }
-      consumer_->Commit(std::move(passed), [known = std::move(known), done = std::move(done)](
-                                               std::vector<absl::Status> some) mutable {
-        std::vector<absl::Status> statuses;
-        size_t next = 0;
-        for (const auto& status : known) statuses.push_back(status ? *status : some.at(next++));
-        std::move(done)(std::move(statuses));
-      });
-    }
-    MonotonicTime LeaseUntil() const override { return consumer_->LeaseUntil(); }
-    void Leave(absl::AnyInvocable<void() &&> done) override { consumer_->Leave(std::move(done)); }
-
-   private:
-    const CommitRefusingLog& log_;
-    std::unique_ptr<GroupConsumer> consumer_;
-  };
-};
 
 TEST_F(ShardTest, AgeOfTheCommitIsThatOfThePartitionThatWaitsLongest) {
   CommitRefusingLog log(log_);
