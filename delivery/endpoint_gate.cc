@@ -71,6 +71,7 @@ absl::optional<MonotonicTime> EndpointFunction::GateOpensAt(const EndpointState&
     if (!host) return absl::nullopt;
   }
   return std::max({state.hold_until, state.outage_until, *health, *host, state.rate.MayStartAt(),
+                   state.throttled.MayStartAt(),
                    state.health.answered() ? MonotonicTime{} : state.unproven_until});
 }
 
@@ -111,6 +112,7 @@ void EndpointFunction::OnHostChanged(const std::string& key, bool reached) {
 void EndpointFunction::OnStart(EndpointState& state, Flight& flight, size_t body_bytes) {
   const MonotonicTime now = ctx_->clock().Now();
   state.rate.OnStart(now, flight.batch.messages.size(), body_bytes);
+  state.throttled.OnStart(now);
   if (!state.health.answered())
     state.unproven_until = now + state.share.Between(program_.options().unproven_interval);
   flight.host = state.prepared->authority;
@@ -301,6 +303,7 @@ void EndpointFunction::ReadDesired(EndpointState& state,
   if (change.cleared) {
     state.hold_until = state.outage_until = state.unproven_until = MonotonicTime{};
     state.throttled_in_a_row = 0;
+    state.throttled = ThrottledRate();
     state.unreached = false;
     state.window = Window(state.share.Of(endpoint->settings.window_max));
     program_.backlog_room().SetFailing(state.room, false);

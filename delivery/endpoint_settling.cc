@@ -76,7 +76,15 @@ void EndpointFunction::SettleFlight(EndpointState& state, uint64_t flight_id,
 // What an outcome means for the endpoint.
 void EndpointFunction::Apply(EndpointState& state, const Outcome& outcome, Probe probe) {
   state.window.Apply(outcome.window);
-  if (outcome.breaker == BreakerEffect::kSuccess) state.throttled_in_a_row = 0;
+  const MonotonicTime now = ctx_->clock().Now();
+  if (outcome.breaker == BreakerEffect::kSuccess) {
+    state.throttled_in_a_row = 0;
+    state.throttled.OnTaken(now);
+  }
+  // Of those that were under way together the first one begins a hold.
+  if (outcome.kind == OutcomeKind::kThrottled && now >= state.hold_until) {
+    state.throttled.OnRefused(now);
+  }
   RestInOutage(state, outcome);
   Judge(state, outcome, probe == Probe::kYes);
 }

@@ -30,6 +30,7 @@
 #include "delivery/rate_limit.h"
 #include "delivery/retry_policy.h"
 #include "delivery/steering.h"
+#include "delivery/throttled_rate.h"
 #include "delivery/window.h"
 #include "subscriptions/registry/endpoint.h"
 #include "subscriptions/registry/erasure.h"
@@ -116,6 +117,7 @@ struct EndpointState {
   // When it may be sent to, see endpoint_gate.cc.
   EndpointHealth health;
   RateLimit rate;
+  ThrottledRate throttled;
   MonotonicTime unproven_until{};  // it has never answered 2xx, and was tried before
   bool unreached = false;          // its last request failed before it was sent
   bool absent = false;             // from the snapshot

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -388,6 +389,53 @@ TEST_F(EndpointGateTest, ALimitOfBytesBelowOneMessageDelaysButNeverStarves) {
   }
   EXPECT_EQ(metrics_.delivered.value(), 5);
   EXPECT_GT(sink_->at(0).request.body.size(), 100u);
+}
+
+// Takes twenty requests in each second, and refuses the rest without a word of when to come again.
+class ThrottlingTest : public EndpointGateTest {
+ protected:
+  ThrottlingTest() { settings_.retry.first_delay = settings_.retry.cap = seconds(5); }
+  void AnswerFor(Duration span) {
+    for (Duration gone{}; gone < span; gone += milliseconds(10)) {
+      Step(milliseconds(10));
+      const auto second =
+          std::chrono::duration_cast<seconds>(ctx().clock().Now().time_since_epoch());
+      if (std::exchange(second_, second) != second) asked_ = 0;
+      for (size_t i = 0; i < sink_->size(); ++i) {
+        if (!sink_->at(i).open) continue;
+        sink_->AnswerStatus(i, ++asked_ <= 20 ? 200 : 429);
+        most_ = std::max(most_, asked_);
+      }
+      Settle();
+    }
+  }
+
+  seconds second_{};
+  int asked_ = 0;
+  int most_ = 0;  // of a second
+};
+
+TEST_F(ThrottlingTest, ABacklogDrainsAtMostOfWhatItsReceiverTakes) {
+  Begin();
+  Deliver(1, 1'500);
+  AnswerFor(minutes(1));
+  EXPECT_GE(metrics_.delivered.value(), 1'200 * 3 / 4);
+  EXPECT_LT(most_, 60) << "it would break down";
+}
+
+TEST_F(ThrottlingTest, AnotherReceiverIsSentToAtFullSpeed) {
+  Begin();
+  Deliver(1, 500);
+  AnswerFor(seconds(10));
+  ASSERT_LT(metrics_.delivered.value(), 300);
+  settings_.url = "http://other.example/hook";
+  ++generation_;
+  Publish(11);
+  for (int i = 0; i < 100; ++i) {
+    Step(milliseconds(10));
+    AnswerAll(200);
+  }
+  EXPECT_EQ(metrics_.delivered.value(), 500);
 }
 
 class UnprovenTest : public EndpointGateTest {
