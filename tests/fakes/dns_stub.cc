@@ -2,10 +2,12 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <cctype>
+#include <chrono>
 #include <utility>
 
 #include "absl/types/optional.h"
@@ -24,6 +26,12 @@ void PutU16(std::string& out, int value) {
 }
 
 }  // namespace
+
+struct DnsStub::Reply {
+  std::string name;
+  std::string bytes;
+  sockaddr_in peer = {};
+};
 
 DnsStub::DnsStub(Script script) : script_(std::move(script)) {
   fd_ = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -50,9 +58,37 @@ int DnsStub::questions(const std::string& name) const {
   return found == questions_.end() ? 0 : found->second;
 }
 
+MonotonicTime DnsStub::answered_at(const std::string& name) const {
+  absl::MutexLock lock(&mutex_);
+  const auto found = answered_.find(name);
+  return found == answered_.end() ? MonotonicTime() : found->second;
+}
+
+void DnsStub::Send(const Reply& reply) {
+  {
+    absl::MutexLock lock(&mutex_);
+    answered_[reply.name] = clock_.Now();
+  }
+  static_cast<void>(sendto(fd_, reply.bytes.data(), reply.bytes.size(), 0,
+                           reinterpret_cast<const sockaddr*>(&reply.peer), sizeof(reply.peer)));
+}
+
 void DnsStub::Serve() {
   std::map<std::pair<std::string, int>, int> numbers;
+  std::multimap<MonotonicTime, Reply> late;
   while (true) {
+    int wait = -1;
+    while (!late.empty()) {
+      const Duration left = late.begin()->first - clock_.Now();
+      if (left > Duration::zero()) {
+        wait = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
+        break;
+      }
+      Send(late.begin()->second);
+      late.erase(late.begin());
+    }
+    pollfd readable = {fd_, POLLIN, 0};
+    if (poll(&readable, 1, wait) == 0) continue;
     char buffer[1'024];
     sockaddr_in peer = {};
     socklen_t peer_size = sizeof(peer);
@@ -104,8 +140,12 @@ void DnsStub::Serve() {
     PutU16(reply, 0);
     PutU16(reply, 0);
     reply += query.substr(kHeaderBytes, end - kHeaderBytes) + records;
-    static_cast<void>(sendto(fd_, reply.data(), reply.size(), 0,
-                             reinterpret_cast<const sockaddr*>(&peer), peer_size));
+    Reply sent = {question.name, std::move(reply), peer};
+    if (answer.delay > Duration::zero()) {
+      late.emplace(clock_.Now() + answer.delay, std::move(sent));
+    } else {
+      Send(sent);
+    }
   }
 }
 

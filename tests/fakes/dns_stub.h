@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -9,6 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "core/base/clock.h"
 #include "core/http/ip_address.h"
 
 namespace postrider::tests {
@@ -19,6 +21,7 @@ struct DnsAnswer {
   bool silent = false;
   Code code = Code::kOk;
   std::vector<std::string> addresses;  // of the family that was asked for; none: no such record
+  std::chrono::milliseconds delay{0};
 };
 
 // A name server on an ephemeral UDP port of 127.0.0.1, on a thread of its own. Threads: any.
@@ -37,15 +40,22 @@ class DnsStub {
 
   uint16_t port() const { return port_; }
   int questions(const std::string& name) const;
+  // When the last answer for this name went out, whatever its family.
+  MonotonicTime answered_at(const std::string& name) const;
 
  private:
-  void Serve();
+  struct Reply;
 
+  void Serve();
+  void Send(const Reply& reply);
+
+  const SystemClock clock_;
   const Script script_;
   int fd_ = -1;
   uint16_t port_ = 0;
   mutable absl::Mutex mutex_;
   std::map<std::string, int> questions_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, MonotonicTime> answered_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;
 };
 

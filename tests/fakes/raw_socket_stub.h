@@ -65,6 +65,7 @@ class RawSocketStub {
   int connections() const { return connections_; }
   int open_connections() const { return static_cast<int>(open_.size()); }
   const std::vector<StubRequest>& requests() const { return requests_; }
+  void ForgetRequests() { requests_ = {}; }
   // All bytes received, over all connections.
   int64_t bytes_received() const { return bytes_received_; }
   int64_t bytes_sent() const { return bytes_sent_; }

@@ -153,6 +153,23 @@ std::vector<TlsStub::Request> TlsStub::requests() const {
   return requests_;
 }
 
+void TlsStub::BreakAll(Break kind) {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [number, fd] : open_) {
+    if (kind == Break::kHalfClose) {
+      shutdown(fd, SHUT_WR);
+    } else if (kind == Break::kReset) {
+      const linger now = {1, 0};
+      setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+      shutdown(fd, SHUT_RD);  // its thread then closes it
+    } else {
+      const std::string bytes(65'536, 'x');
+      while (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) > 0) {
+      }
+    }
+  }
+}
+
 void TlsStub::Accept() {
   while (true) {
     const int fd = accept4(listen_fd_, nullptr, nullptr, SOCK_CLOEXEC);
@@ -214,6 +231,14 @@ void TlsStub::Answer(SSL* ssl, int fd, int number) {
     {
       absl::MutexLock lock(&mutex_);
       requests_.push_back(std::move(request));
+    }
+    if (!options_.answer.empty()) {
+      for (const auto& [text, repeats] : options_.answer) {
+        for (int64_t i = 0; i < repeats; ++i) {
+          if (SSL_write(ssl, text.data(), static_cast<int>(text.size())) <= 0) return;
+        }
+      }
+      return;
     }
     std::string answer = StubAnswer(200, "safe");
     switch (options_.fault) {

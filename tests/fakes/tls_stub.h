@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -62,7 +63,11 @@ class TlsStub {
     Fault fault = Fault::kNone;
     const Certificate* client_authority =
         nullptr;  // set: clients must show one of its certificates
+    // Said in place of "safe", each text so often, and then the connection is ended.
+    std::vector<std::pair<std::string, int64_t>> answer;
   };
+  // What happens to the open connections below TLS, as when a host or a path goes down.
+  enum class Break { kHalfClose, kReset, kFillWindow };
   struct Request {
     int connection = 0;
     std::string client;  // common name of the certificate that was shown, or ""
@@ -72,6 +77,8 @@ class TlsStub {
   explicit TlsStub(const Certificate& certificate) : TlsStub(certificate, Options()) {}
   // Breaks what is open.
   ~TlsStub();
+
+  void BreakAll(Break kind);
 
   uint16_t port() const { return port_; }
   int connections() const { return connections_; }

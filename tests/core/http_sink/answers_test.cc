@@ -296,22 +296,5 @@ TEST_F(SinkAnswersTest, WhatComesUnaskedIsNoAnswer) {
   EXPECT_EQ(Send(stub_.url()).status, 404);
 }
 
-// CONN-08
-TEST_F(SinkAnswersTest, KeepsConnectionsOpen) {
-  constexpr size_t kRequests = 3'000;
-  constexpr size_t kInFlight = 64;
-  size_t sent = 0;
-  while (results_.size() < kRequests) {
-    while (sent < kRequests && sink().in_flight() < kInFlight) {
-      SendAsync(Request(stub_.url()));
-      ++sent;
-    }
-    const size_t before = results_.size();
-    ASSERT_TRUE(Run([&] { return results_.size() > before; }));
-  }
-  for (const HttpResult& result : results_) ASSERT_EQ(result.status, 200);
-  EXPECT_LE(stub_.connections(), static_cast<int>(kInFlight + kRequests / 100));
-}
-
 }  // namespace
 }  // namespace postrider
