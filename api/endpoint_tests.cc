@@ -43,16 +43,20 @@ Duration KeptBack(const EndpointTester::Result& result, Duration elapsed) {
 void Send(const CallPtr& call, std::shared_ptr<const Endpoint> endpoint) {
   const subscriptions::CustomerId customer = endpoint->customer;
   const MonotonicTime begun = call->api.clock.Now();
-  call->api.tester->Test(std::move(endpoint),
-                         [call, customer, begun](const EndpointTester::Result& sent) {
-                           const auto answer = [call, customer, told = ToJson(sent)] {
-                             call->api.test_limits.End(customer);
-                             call->Answer(JsonResponse(200, told));
-                           };
-                           const Duration wait = KeptBack(sent, call->api.clock.Now() - begun);
-                           if (wait == Duration::zero() || call->api.stopping) return answer();
-                           call->api.loop.CallAfter(wait, answer);
-                         });
+  call->api.tester->Test(
+      std::move(endpoint), [call, customer, begun](const EndpointTester::Result& sent) {
+        // Only an answer of the endpoint is worth keeping: a test that did not
+        // come so far is made again by who repeats it.
+        const auto answer = [call, customer, told = ToJson(sent), answered = sent.status != 0] {
+          call->api.test_limits.End(customer);
+          Response response = JsonResponse(200, told);
+          if (answered) return call->Answer(std::move(response));
+          call->AnswerOnce(std::move(response));
+        };
+        const Duration wait = KeptBack(sent, call->api.clock.Now() - begun);
+        if (wait == Duration::zero() || call->api.stopping) return answer();
+        call->api.loop.CallAfter(wait, answer);
+      });
 }
 
 void Test(CallPtr call) {

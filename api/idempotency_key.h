@@ -17,7 +17,8 @@ namespace postrider::api {
 //
 // Only what was done is kept (2xx). An answer that refuses has changed nothing: whoever asks again,
 // with that key, is judged anew. Here the draft would keep errors, too; but a client that was told
-// what was wrong, or 429 or 503, could then not put it right with its key for a day.
+// what was wrong, or 429 or 503, could then not put it right with its key for a day. Nor is a test
+// message kept that no endpoint has answered.
 
 // Whether it is looked at: GET changes nothing and goes without.
 bool TakesIdempotencyKey(const Route& route);

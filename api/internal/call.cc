@@ -1,6 +1,7 @@
 #include "api/internal/call.h"
 
 #include <chrono>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,10 @@ namespace {
 
 constexpr std::chrono::seconds kAskAgain{1};
 constexpr std::chrono::seconds kAskWhenSomeAreOld{600};
+// Between the tries to end a claim: a connection that broke is soon another one. The client waits.
+constexpr std::chrono::milliseconds kEndClaimAgain[] = {
+    std::chrono::milliseconds(50), std::chrono::milliseconds(250), std::chrono::milliseconds(1000),
+    std::chrono::milliseconds(3000)};
 
 bool IsDone(const Response& response) { return response.status >= 200 && response.status < 300; }
 
@@ -123,6 +128,7 @@ void Call::Answer(Response response) {
     case Hold::kLock:
       // Whoever hears of it may ask again at once, with the same key.
       return tx_->RollBack([call = shared_from_this(), response = std::move(response)]() mutable {
+        if (response.status < 500) return call->AnswerUnlessDone(std::move(response));
         std::move(call->respond_)(std::move(response));
       });
     case Hold::kClaim:
@@ -130,21 +136,47 @@ void Call::Answer(Response response) {
   }
 }
 
+void Call::AnswerUnlessDone(Response refusal) {
+  Transaction::Run(api.pool, as_, {LookUpKept(*request.idempotency)},
+                   [call = shared_from_this(), refusal = std::move(refusal)](
+                       const absl::StatusOr<std::vector<QueryResult>>& results) mutable {
+                     if (results.ok()) {
+                       absl::StatusOr<Kept> kept =
+                           ReadKept(*call->request.idempotency, call->api.keys, results->front());
+                       if (kept.ok() && kept->state == Kept::State::kDone)
+                         refusal = std::move(kept->answer);
+                     }
+                     std::move(call->respond_)(std::move(refusal));
+                   });
+}
+
 void Call::EndClaim(Response response) {
-  absl::StatusOr<Statement> end = IsDone(response)
+  absl::StatusOr<Statement> end = IsDone(response) && keeps_
                                       ? FinishAnswer(*request.idempotency, api.keys, response)
                                       : ReleaseKey(*request.idempotency);
   if (!end.ok()) return Fail(end.status());
-  Transaction::Run(api.pool, as_, {*std::move(end)},
-                   [call = shared_from_this(), response = std::move(response)](
-                       const absl::StatusOr<std::vector<QueryResult>>& ended) mutable {
-                     if (!ended.ok()) {
-                       POSTRIDER_LOG(kWarn, "an answer is not kept",
-                                     {"route", call->request.idempotency->route},
-                                     {"why", ended.status().message()});
-                     }
-                     std::move(call->respond_)(std::move(response));
-                   });
+  TryToEndClaim(*std::move(end), std::move(response), 0);
+}
+
+void Call::TryToEndClaim(Statement end, Response response, size_t tries) {
+  Transaction::Run(
+      api.pool, as_, {end},
+      [call = shared_from_this(), end, response = std::move(response),
+       tries](const absl::StatusOr<std::vector<QueryResult>>& ended) mutable {
+        if (!ended.ok() && tries < std::size(kEndClaimAgain) && !call->api.stopping) {
+          call->api.loop.CallAfter(
+              kEndClaimAgain[tries],
+              [call, end = std::move(end), response = std::move(response), tries]() mutable {
+                call->TryToEndClaim(std::move(end), std::move(response), tries + 1);
+              });
+          return;
+        }
+        if (!ended.ok()) {
+          POSTRIDER_LOG(kWarn, "an answer is not kept", {"route", call->request.idempotency->route},
+                        {"why", ended.status().message()});
+        }
+        std::move(call->respond_)(std::move(response));
+      });
 }
 
 Response JsonResponse(int status, const JsonValue& document) {

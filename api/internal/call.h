@@ -43,6 +43,11 @@ class Call : public std::enable_shared_from_this<Call> {
   void CommitThen(Step next);
   // Each answers and is the last call. Of a transaction that is not committed nothing stays.
   void Answer(Response response);
+  // The same, but what was done is not worth keeping: who repeats the request has it done again.
+  void AnswerOnce(Response response) {
+    keeps_ = false;
+    Answer(std::move(response));
+  }
   void Fail(const absl::Status& status) { Answer(ProblemFromStatus(status)); }
   void Fail(const subscriptions::FieldFaults& faults) { Answer(ProblemFromFaults(faults)); }
 
@@ -77,13 +82,19 @@ class Call : public std::enable_shared_from_this<Call> {
   void LookUp(Step body);
   void Keep(Response response);
   void CommitNow(Step next);
-  // Writes the answer into the claim's row, or gives the key back; then answers in any case.
+  // The request was refused while it had the key: another one may have been done just before that,
+  // and then this is a repeat of it.
+  void AnswerUnlessDone(Response refusal);
+  // Writes the answer into the claim's row, or gives the key back; then answers in any case. Tries
+  // some times, for until that is done the key is taken.
   void EndClaim(Response response);
+  void TryToEndClaim(Statement end, Response response, size_t tries);
 
   Respond respond_;
   absl::optional<Transaction> tx_;
   TransactionOptions as_;
   Hold hold_ = Hold::kNothing;
+  bool keeps_ = true;
 };
 
 using CallPtr = std::shared_ptr<Call>;

@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,12 +24,14 @@ struct Script {
   bool hold ABSL_GUARDED_BY(mutex) = false;
   std::vector<std::string> tested ABSL_GUARDED_BY(mutex);
   std::function<void()> at_abort;  // set before the role ends
+  std::function<void()> at_test;   // set before a test
 };
 
 class ScriptedTester final : public EndpointTester {
  public:
   explicit ScriptedTester(std::shared_ptr<Script> script) : script_(std::move(script)) {}
   void Test(std::shared_ptr<const subscriptions::Endpoint> endpoint, Done done) override {
+    if (script_->at_test != nullptr) script_->at_test();
     Result result;
     {
       absl::MutexLock lock(&script_->mutex);
@@ -172,14 +175,14 @@ TEST_F(EndpointTestsTest, AProcessThatEndsLeavesAnIdempotencyKeyUnderWayForTwoMi
     script_->hold = false;
   }
   EXPECT_EQ(TestOnce(path, "k").status, 409);
-  // As a crash leaves it: the answer of an abort is not what this is about.
+  // As a crash leaves it, not an abort, which gives the key back.
   ASSERT_OK_AND_ASSIGN(auto session, BlockingSession::Open(suite()->database->options().api_url));
   ASSERT_OK(session->Script("SET postrider.operator = 'on'"));
   const std::string row = absl::StrCat(
       " WHERE owner = '", subscriptions::CustomerId::Parse(customer_.id)->ToUuid(), "'");
   role_.reset();
   client.Read();
-  ASSERT_OK(session->Script("UPDATE postrider.idempotency_keys SET answer_sealed = NULL" + row));
+  ASSERT_OK(session->Script("UPDATE postrider.idempotency_keys SET created_at = now()" + row));
   StartRole();
   role_->AllowTests();
   SetResult(200, "delivered", milliseconds(17));
@@ -194,6 +197,82 @@ TEST_F(EndpointTestsTest, AProcessThatEndsLeavesAnIdempotencyKeyUnderWayForTwoMi
   EXPECT_EQ(sent.status, 200) << sent.text;
   EXPECT_EQ(TestOnce(path, "k").text, sent.text);
   EXPECT_EQ(Tested().size(), 2u);
+}
+
+TEST_F(EndpointTestsTest, OnlyAnAnswerOfTheEndpointIsKept) {
+  for (const std::string outcome : {"connect", "auth_failed", "aborted"}) {
+    const std::string path = Path();
+    SetResult(0, outcome, milliseconds(1));
+    EXPECT_EQ(TestOnce(path, outcome).Text("outcome"), outcome);
+    // It is made again, as far as the limits let it.
+    EXPECT_EQ(TestOnce(path, outcome).status, 429);
+  }
+  const std::string path = Path();
+  SetResult(500, "server_error", milliseconds(1));
+  const JsonReply first = TestOnce(path, "k");
+  EXPECT_EQ(first.status, 200) << first.text;
+  EXPECT_EQ(TestOnce(path, "k").text, first.text);
+  EXPECT_EQ(Tested().size(), 4u);
+}
+
+TEST_F(EndpointTestsTest, AnAbortGivesTheIdempotencyKeyBack) {
+  {
+    absl::MutexLock lock(&script_->mutex);
+    script_->hold = true;
+  }
+  const std::string path = Path();
+  tests::HttpClient client(role_->port());
+  client.Write(absl::StrCat("POST ", path, "/test HTTP/1.1\r\nhost: h\r\nauthorization: Bearer ",
+                            customer_.key, "\r\nidempotency-key: k\r\ncontent-length: 0\r\n\r\n"));
+  {
+    absl::MutexLock lock(&script_->mutex);
+    const auto one = [this]()
+                         ABSL_NO_THREAD_SAFETY_ANALYSIS { return script_->tested.size() == 1; };
+    script_->mutex.Await(absl::Condition(&one));
+    script_->hold = false;
+  }
+  role_.reset();
+  client.Read();
+  StartRole();
+  role_->AllowTests();
+  SetResult(200, "delivered", milliseconds(1));
+  const JsonReply sent = TestOnce(path, "k");
+  EXPECT_EQ(sent.status, 200) << sent.text;
+  EXPECT_EQ(sent.Text("outcome"), "delivered");
+}
+
+// The connection breaks on which the answer is to be kept.
+TEST_F(EndpointTestsTest, AnAnswerIsKeptThoughTheDatabaseWentAwayMeanwhile) {
+  const std::string url = suite()->database->options().api_url;
+  ASSERT_OK_AND_ASSIGN(auto holder, BlockingSession::Open(url));
+  ASSERT_OK(holder->Script("SET postrider.operator = 'on'"));
+  ASSERT_OK_AND_ASSIGN(auto watcher, BlockingSession::Open(url));
+  const std::string path = Path();
+  SetResult(200, "delivered", milliseconds(17));
+  script_->at_test = [&] {
+    EXPECT_OK(holder->Script("BEGIN; SELECT 1 FROM postrider.idempotency_keys FOR UPDATE"));
+  };
+  JsonReply first;
+  std::thread thread([&] { first = TestOnce(path, "k"); });
+  const auto patience = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  bool broken = false;
+  while (!broken && std::chrono::steady_clock::now() < patience) {
+    auto result = watcher->Query(
+        "SELECT pg_terminate_backend(pid) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
+        "WHERE NOT l.granted AND a.datname = current_database()");
+    ASSERT_OK(result);
+    broken = result->rows() > 0;
+    std::this_thread::yield();
+  }
+  EXPECT_TRUE(broken);
+  ASSERT_OK(holder->Script("COMMIT"));
+  thread.join();
+  script_->at_test = nullptr;
+  EXPECT_EQ(first.status, 200) << first.text;
+  const JsonReply again = TestOnce(path, "k");
+  EXPECT_EQ(again.status, 200) << again.text;
+  EXPECT_EQ(again.text, first.text);
+  EXPECT_EQ(Tested().size(), 1u);
 }
 
 TEST_F(EndpointTestsTest, IsForTheCustomersOwnAndThoseThatNoOperatorHolds) {

@@ -249,6 +249,38 @@ TEST_F(IdempotencyTest, OneThatWasQuickerLeavesNothingOfTheOther) {
   EXPECT_EQ(Endpoints(customer), 0u);
 }
 
+// It looked before the first one was done, and began when that had changed what it stands on.
+TEST_F(IdempotencyTest, ARepeatThatIsRefusedForWhatTheFirstOneDidGetsItsAnswer) {
+  const Customer customer = MakeCustomer();
+  const std::string id = MakeEndpoint(customer).Text("id");
+  const std::string path = absl::StrCat("/v1/endpoints/", id);
+  HttpClient::Headers headers = Headers(customer.key, "k");
+  headers.emplace_back("if-match", "\"g1\"");
+  const std::string body = R"({"description":"new"})";
+  const HttpReply first = client_->Send("PATCH", path, headers, body);
+  ASSERT_EQ(first.status, 200) << first.body;
+  // As before it was committed.
+  Age(customer, "2 days");
+  ASSERT_OK(operator_->Script(absl::StrCat("BEGIN; SELECT 1 FROM postrider.endpoints WHERE id = '",
+                                           subscriptions::EndpointId::Parse(id)->ToUuid(),
+                                           "' FOR UPDATE")));
+  HttpReply repeat;
+  std::thread thread([&] {
+    HttpClient client(suite()->role->port());
+    repeat = client.Send("PATCH", path, headers, body);
+  });
+  AwaitBlocked();
+  Age(customer, "0 seconds");
+  ASSERT_OK(operator_->Script("COMMIT"));
+  thread.join();
+  EXPECT_EQ(repeat.status, 200) << repeat.body;
+  EXPECT_EQ(repeat.body, first.body);
+  EXPECT_EQ(repeat.Header("idempotency-replayed"), "true");
+  // A refusal of its own stays one.
+  headers[1].second = "k2";
+  EXPECT_EQ(client_->Send("PATCH", path, headers, body).status, 412);
+}
+
 TEST_F(IdempotencyTest, WhatRefusesIsNotKept) {
   const Customer customer = MakeCustomer();
   const std::string endpoint = MakeEndpoint(customer).Text("id");
