@@ -48,7 +48,7 @@ std::string ColumnsOf(int table) {
     case kErasures:
       return std::string(internal::kErasureColumns);
     default:
-      return std::string(internal::kSubscriptionColumns);
+      return std::string(internal::kSubscriptionWishColumns);
   }
 }
 
@@ -109,7 +109,7 @@ absl::Status AddRow(int table, const QueryResult& rows, size_t i, SnapshotBuilde
       break;
     }
     default: {
-      Subscription subscription = internal::ReadSubscription(row);
+      Subscription subscription = internal::ReadSubscriptionWish(row);
       RETURN_IF_ERROR(row.status());
       if (gone) {
         builder.RemoveSubscription(subscription.id);

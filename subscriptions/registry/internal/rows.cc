@@ -25,6 +25,8 @@ const absl::string_view kSubscriptionColumns =
     "id, customer_id, endpoint_id, event_types, scope_kind, tenants, departments, generation, "
     "changed_xid, postrider.millis(created_at) AS created_at, "
     "postrider.millis(updated_at) AS updated_at";
+const absl::string_view kSubscriptionWishColumns =
+    "id, customer_id, endpoint_id, event_types, scope_kind, tenants, departments";
 
 namespace {
 
@@ -97,7 +99,7 @@ Endpoint ReadEndpoint(RowReader& row) {
   return endpoint;
 }
 
-Subscription ReadSubscription(RowReader& row) {
+Subscription ReadSubscriptionWish(RowReader& row) {
   Subscription subscription;
   subscription.id = SubscriptionId(row.Uuid("id"));
   subscription.customer = CustomerId(row.Uuid("customer_id"));
@@ -108,6 +110,11 @@ Subscription ReadSubscription(RowReader& row) {
       ParseScopeKind(row.Text("scope_kind")).value_or(ScopeKind::kTenants);
   subscription.settings.tenants = row.TextArray("tenants");
   subscription.settings.departments = row.TextArray("departments");
+  return subscription;
+}
+
+Subscription ReadSubscription(RowReader& row) {
+  Subscription subscription = ReadSubscriptionWish(row);
   subscription.generation = row.Unsigned("generation");
   subscription.changed_xid = row.Unsigned("changed_xid");
   subscription.created_at = row.Time("created_at");
