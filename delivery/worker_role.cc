@@ -313,7 +313,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
 }
 
 void WorkerRole::LookAtMemory() {
-  impl_->job->Post([impl = impl_.get()](ShardProgram&) { impl->stores.LookAtMine(); });
+  impl_->job->Post("stores", [impl = impl_.get()](ShardProgram&) { impl->stores.LookAtMine(); });
   // What the shards saw when they were asked last.
   const uint64_t backlog = impl_->backlog_memory != nullptr
                                ? impl_->backlog_memory()
@@ -363,7 +363,7 @@ void WorkerRole::SetSnapshot(std::shared_ptr<const subscriptions::Snapshot> snap
     absl::MutexLock lock(&impl_->mutex);
     impl_->snapshot = snapshot;
   }
-  impl_->job->Post([snapshot](ShardProgram& program) {
+  impl_->job->Post("snapshot", [snapshot](ShardProgram& program) {
     static_cast<DeliveryProgram&>(program).SetSnapshot(snapshot);
   });
 }
@@ -373,7 +373,7 @@ void WorkerRole::SetAddressRules(std::shared_ptr<const AddressRules> rules) {
     absl::MutexLock lock(&impl_->mutex);
     impl_->rules = rules;
   }
-  impl_->job->Post([rules](ShardProgram& program) {
+  impl_->job->Post("rules", [rules](ShardProgram& program) {
     static_cast<DeliveryProgram&>(program).SetAddressRules(rules);
   });
 }
@@ -383,7 +383,7 @@ void WorkerRole::SetDraining(bool draining) {
     absl::MutexLock lock(&impl_->mutex);
     impl_->draining = draining;
   }
-  impl_->job->Post([draining](ShardProgram& program) {
+  impl_->job->Post("draining", [draining](ShardProgram& program) {
     static_cast<DeliveryProgram&>(program).SetDraining(draining);
   });
 }

@@ -1,6 +1,7 @@
 #include "serve/pool_roles.h"
 
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -168,12 +169,21 @@ void PoolRoles::StopWorkerWhenIdle() {
   LookAgainIn(kInFlightLook);
 }
 
+namespace {
+
+// From another thread, which has nothing else to do: the loop may be full for a moment.
+void PostSurely(EventLoop& loop, EventLoop::Callback call) {
+  while (!loop.Post(std::move(call))) std::this_thread::yield();
+}
+
+}  // namespace
+
 template <typename Role>
 void PoolRoles::StopRole(Slot<Role>& slot) {
   slot.stopping = true;
   slot.role->Stop([this, &slot] {
     EventLoop::Callback gone = [this, &slot] { Dispose(slot); };
-    POSTRIDER_CHECK(parts_.loop.Post(std::move(gone)));
+    PostSurely(parts_.loop, std::move(gone));
   });
 }
 
@@ -194,7 +204,7 @@ void PoolRoles::Dispose(Slot<Role>& slot) {
       slot.disposer.join();
       Disposed(slot);
     };
-    POSTRIDER_CHECK(parts_.loop.Post(std::move(disposed)));
+    PostSurely(parts_.loop, std::move(disposed));
   });
 }
 

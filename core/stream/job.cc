@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <deque>
 #include <functional>
 #include <random>
 #include <string>
@@ -26,8 +25,6 @@ namespace {
 constexpr std::chrono::milliseconds kStatusInterval{200};
 // A shard that has something to commit does so once a second at least.
 constexpr std::chrono::seconds kCommitAgeMax{10};
-// Those that a shard has not come to yet. Each says how things are now, so that the oldest go.
-constexpr size_t kCallsMax = 1'000;
 constexpr size_t kRoleNameMax = 12;  // so that two digits fit into a thread's name
 
 uint64_t TrueSeed() {
@@ -65,20 +62,14 @@ class JobImpl final : public Job {
 
   absl::Status StartShards();
 
-  void Post(std::function<void(ShardProgram&)> call) override {
+  void Post(absl::string_view kind, std::function<void(ShardProgram&)> call) override {
     for (const auto& runner : runners_) {
-      Runner* const target = runner.get();
       {
-        absl::MutexLock lock(&target->calls_mutex);
-        target->calls.push_back(call);
-        if (target->calls.size() > kCallsMax) {
-          target->calls.pop_front();
-          POSTRIDER_LOG(kError, "a shard does not take calls", {"job", options_.name},
-                        {"shard", target->index});
-        }
+        absl::MutexLock lock(&runner->calls_mutex);
+        std::erase_if(runner->calls, [kind](const auto& waiting) { return waiting.first == kind; });
+        runner->calls.emplace_back(kind, call);
       }
-      // A loop that is full comes to them with its next status.
-      static_cast<void>(target->loop->Post([target] { MakeCalls(*target); }));
+      LookAtCalls(*runner);
     }
   }
 
@@ -103,15 +94,11 @@ class JobImpl final : public Job {
     POSTRIDER_CHECK(!stopped_);
     stopped_ = std::move(done);
     for (const auto& runner : runners_) {
-      Runner* const target = runner.get();
-      EventLoop::Callback stop = [this, target] {
-        if (target->shard == nullptr) return;  // it ends, by StopHard()
-        target->shard->Stop([this, target] {
-          target->loop->Stop();
-          if (running_.fetch_sub(1) == 1 && stopped_) stopped_();
-        });
-      };
-      POSTRIDER_CHECK(target->loop->Post(std::move(stop)));
+      {
+        absl::MutexLock lock(&runner->calls_mutex);
+        runner->to_stop = true;
+      }
+      LookAtCalls(*runner);
     }
   }
 
@@ -131,10 +118,18 @@ class JobImpl final : public Job {
     absl::Status start_status;
     std::thread thread;
     absl::Mutex calls_mutex;
-    std::deque<std::function<void(ShardProgram&)>> calls ABSL_GUARDED_BY(calls_mutex);
+    // By kind, each once, in the order in which they came.
+    std::vector<std::pair<std::string, std::function<void(ShardProgram&)>>> calls
+        ABSL_GUARDED_BY(calls_mutex);
+    bool to_stop ABSL_GUARDED_BY(calls_mutex) = false;  // after them
   };
 
-  static void MakeCalls(Runner& runner);
+  // A loop that is full comes to them with its next status.
+  void LookAtCalls(Runner& runner) {
+    static_cast<void>(runner.loop->Post([this, &runner] { MakeCalls(runner); }));
+  }
+  void MakeCalls(Runner& runner);
+  void StopShard(Runner& runner);
   void Run(Runner& runner);
   void KeepStatus(Runner& runner);
 
@@ -185,15 +180,26 @@ void JobImpl::Run(Runner& runner) {
 
 // All that wait, in their order.
 void JobImpl::MakeCalls(Runner& runner) {
-  std::deque<std::function<void(ShardProgram&)>> calls;
+  std::vector<std::pair<std::string, std::function<void(ShardProgram&)>>> calls;
+  bool stop = false;
   {
     absl::MutexLock lock(&runner.calls_mutex);
     calls.swap(runner.calls);
+    stop = std::exchange(runner.to_stop, false);
   }
-  for (const auto& call : calls) {
+  for (const auto& [kind, call] : calls) {
     if (runner.shard == nullptr) return;
     call(runner.shard->program());
   }
+  if (stop) StopShard(runner);
+}
+
+void JobImpl::StopShard(Runner& runner) {
+  if (runner.shard == nullptr) return;  // it ends, by StopHard()
+  runner.shard->Stop([this, &runner] {
+    runner.loop->Stop();
+    if (running_.fetch_sub(1) == 1 && stopped_) stopped_();
+  });
 }
 
 void JobImpl::KeepStatus(Runner& runner) {

@@ -10,6 +10,7 @@
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/metrics.h"
@@ -112,8 +113,9 @@ class Job {
                                                     ShardProgramFactory factory);
   virtual ~Job() = default;
 
-  // Runs `call` on every shard's thread with its program, soon.
-  virtual void Post(std::function<void(ShardProgram&)> call) = 0;
+  // Runs `call` on every shard's thread with its program, soon. Calls of one kind say how the same
+  // thing is now: of those that wait for a shard the last one counts. A handful of kinds.
+  virtual void Post(absl::string_view kind, std::function<void(ShardProgram&)> call) = 0;
   virtual JobStatus status() const = 0;
   // The two steps of a stop: refuse new work, drain (OnDrain, at most stop_wait_max), commit, leave
   // the group. With durable state the partitions are given back first, as in a rebalance, and what

@@ -156,10 +156,10 @@ void MatcherRole::SetSnapshot(std::shared_ptr<const Snapshot> snapshot) {
     impl_->snapshot = snapshot;
     impl_->index = index;
   }
-  impl_->job->Post(
-      [snapshot = std::move(snapshot), index = std::move(index)](ShardProgram& program) {
-        static_cast<MatchProgram&>(program).SetSnapshot(snapshot, index);
-      });
+  impl_->job->Post("snapshot", [snapshot = std::move(snapshot),
+                                index = std::move(index)](ShardProgram& program) {
+    static_cast<MatchProgram&>(program).SetSnapshot(snapshot, index);
+  });
 }
 
 JobStatus MatcherRole::status() const { return impl_->job->status(); }

@@ -81,7 +81,7 @@ TEST_F(JobTest, PostReachesEachShardsProgramOnItsOwnThread) {
   auto job = *Job::Start(log_, clock_, metrics_, options_, Factory());
   absl::Mutex mutex;
   std::set<std::pair<std::thread::id, ShardProgram*>> reached;
-  job->Post([&](ShardProgram& program) {
+  job->Post("look", [&](ShardProgram& program) {
     absl::MutexLock lock(&mutex);
     reached.insert({std::this_thread::get_id(), &program});
   });
@@ -106,7 +106,7 @@ TEST_F(JobTest, PostReachesAShardWhoseLoopIsFull) {
       });
   absl::Notification busy;
   absl::Notification go_on;
-  job->Post([&](ShardProgram&) {
+  job->Post("busy", [&](ShardProgram&) {
     busy.Notify();
     go_on.WaitForNotification();
   });
@@ -115,8 +115,8 @@ TEST_F(JobTest, PostReachesAShardWhoseLoopIsFull) {
   }
   std::vector<int> made;
   absl::Notification all;
-  job->Post([&](ShardProgram&) { made.push_back(1); });
-  job->Post([&](ShardProgram&) {
+  job->Post("one", [&](ShardProgram&) { made.push_back(1); });
+  job->Post("two", [&](ShardProgram&) {
     made.push_back(2);
     all.Notify();
   });
@@ -124,6 +124,55 @@ TEST_F(JobTest, PostReachesAShardWhoseLoopIsFull) {
   EXPECT_TRUE(all.WaitForNotificationWithTimeout(kPatience));
   job.reset();
   EXPECT_EQ(made, (std::vector<int>{1, 2}));
+}
+
+// However often one thing is told meanwhile, another one that was told once is not pushed out.
+TEST_F(JobTest, OfOneKindAShardHearsTheLastCallAlone) {
+  options_.shards = 1;
+  auto job = *Job::Start(log_, clock_, metrics_, options_, Factory());
+  absl::Notification busy;
+  absl::Notification go_on;
+  job->Post("busy", [&](ShardProgram&) {
+    busy.Notify();
+    go_on.WaitForNotification();
+  });
+  ASSERT_TRUE(busy.WaitForNotificationWithTimeout(kPatience));
+  std::vector<std::string> made;
+  absl::Notification all;
+  job->Post("rules", [&](ShardProgram&) { made.push_back("rules"); });
+  for (int i = 0; i < 5'000; ++i) {
+    job->Post("snapshot", [&made, i](ShardProgram&) { made.push_back(std::to_string(i)); });
+  }
+  job->Post("end", [&](ShardProgram&) { all.Notify(); });
+  go_on.Notify();
+  EXPECT_TRUE(all.WaitForNotificationWithTimeout(kPatience));
+  job.reset();
+  EXPECT_EQ(made, (std::vector<std::string>{"rules", "4999"}));
+}
+
+TEST_F(JobTest, StopsAShardWhoseLoopIsFull) {
+  EventLoop* loop = nullptr;
+  options_.shards = 1;
+  auto job =
+      *Job::Start(log_, clock_, metrics_, options_, [this, &loop](const ShardEnvironment& at) {
+        loop = &at.loop;
+        return absl::StatusOr<std::unique_ptr<ShardProgram>>(
+            std::make_unique<CompletingProgram>(seen_));
+      });
+  absl::Notification busy;
+  absl::Notification go_on;
+  job->Post("busy", [&](ShardProgram&) {
+    busy.Notify();
+    go_on.WaitForNotification();
+  });
+  ASSERT_TRUE(busy.WaitForNotificationWithTimeout(kPatience));
+  while (loop->Post([] {})) {
+  }
+  absl::Notification stopped;
+  job->Stop([&stopped] { stopped.Notify(); });
+  go_on.Notify();
+  EXPECT_TRUE(stopped.WaitForNotificationWithTimeout(kPatience));
+  EXPECT_TRUE(log_.Members("g").empty());
 }
 
 TEST_F(JobTest, EndsHardWithoutLeavingTheGroup) {
@@ -163,7 +212,7 @@ TEST_F(JobTest, EndsHardBeforeItsShardHasHeardOfTheStop) {
   });
   absl::Notification busy;
   absl::Notification go_on;
-  job->Post([&](ShardProgram&) {
+  job->Post("busy", [&](ShardProgram&) {
     busy.Notify();
     go_on.WaitForNotification();
   });
