@@ -21,6 +21,7 @@
 #include "core/json/writer.h"
 #include "core/stream/key_groups.h"
 #include "core/stream/log.h"
+#include "subscriptions/dispatch/dispatch_record.h"
 #include "subscriptions/registry/customer.h"
 #include "subscriptions/registry/event_type.h"
 #include "subscriptions/registry/own_events.h"
@@ -35,6 +36,7 @@ constexpr size_t kEventsMost = 1'000;
 constexpr size_t kLineErrorsMax = 1'000;
 constexpr size_t kErrorsOfALineMax = 10;  // when half of those are told, one
 constexpr size_t kPointerBytesMax = 200;
+constexpr size_t kHopsBytesMax = 20;
 constexpr absl::string_view kNeverTaken =
     "the log can never take this event; it is most likely larger than its topic allows";
 
@@ -390,6 +392,11 @@ AppendRecord Publishing::RecordOf(const NewEvent& event) const {
   if (event.department) record.headers.emplace_back("department", *event.department);
   record.headers.emplace_back("id", event.id);
   record.headers.emplace_back("time", event.time);
+  // Of all that one publishes with it: the matcher reads what it says.
+  if (const std::string* hops = call->request.Header(subscriptions::kHopsHeader)) {
+    record.headers.emplace_back(std::string(subscriptions::kHopsHeader),
+                                hops->substr(0, kHopsBytesMax));
+  }
   return record;
 }
 

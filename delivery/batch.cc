@@ -37,6 +37,7 @@ MessageView MessageContent::View() const {
   view.tenant = record.tenant;
   if (record.department) view.department = absl::string_view(*record.department);
   view.time = record.event_time;
+  view.hops = record.hops;
   view.data = data();
   return view;
 }

@@ -1,5 +1,6 @@
 #include "delivery/delivery_request.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -30,6 +31,13 @@ absl::string_view Compress(BodyCompression compression, Compressor& compressor, 
       break;
   }
   return "";
+}
+
+// Those of the one that has most.
+uint32_t HopsOf(absl::Span<const MessageView> messages) {
+  uint32_t hops = 0;
+  for (const MessageView& message : messages) hops = std::max(hops, message.hops);
+  return hops;
 }
 
 }  // namespace
@@ -64,6 +72,7 @@ absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
   headers.signature = signature;
   headers.attempt = input.attempt;
   headers.batch_size = input.messages.size();
+  headers.hops = 1 + HopsOf(input.messages);
   headers.content_type = body.content_type;
   headers.content_encoding = encoding;
   headers.event = std::move(body.headers);

@@ -8,13 +8,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
+#include "subscriptions/dispatch/dispatch_record.h"
 
 namespace postrider::delivery {
 
 absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(DeliveryHeaders input) {
   HttpHeaders headers;
   const size_t custom = input.custom == nullptr ? 0 : input.custom->size();
-  headers.reserve(9 + input.event.size() + custom);
+  headers.reserve(10 + input.event.size() + custom);
   headers.emplace_back("content-type", std::string(input.content_type));
   if (!input.content_encoding.empty()) {
     headers.emplace_back("content-encoding", std::string(input.content_encoding));
@@ -25,6 +26,7 @@ absl::StatusOr<HttpHeaders> MakeDeliveryHeaders(DeliveryHeaders input) {
   headers.emplace_back("webhook-signature", std::string(input.signature));
   headers.emplace_back("webhook-attempt", absl::StrCat(input.attempt));
   headers.emplace_back("webhook-batch-size", absl::StrCat(input.batch_size));
+  headers.emplace_back(std::string(subscriptions::kHopsHeader), absl::StrCat(input.hops));
   const bool has_event = !input.event.empty();
   headers.insert(headers.end(), std::make_move_iterator(input.event.begin()),
                  std::make_move_iterator(input.event.end()));

@@ -17,6 +17,7 @@ struct DeliveryHeaders {
   absl::string_view signature;
   int attempt = 1;
   size_t batch_size = 1;
+  uint32_t hops = 1;  // with this delivery
   absl::string_view content_type = "application/json";
   absl::string_view content_encoding;  // empty: none
   HttpHeaders event;                   // ce-...

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstdint>
+
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/clock.h"
@@ -14,6 +16,7 @@ struct MessageView {
   absl::string_view tenant;
   absl::optional<absl::string_view> department;
   WallTime time;           // of the event
+  uint32_t hops = 0;       // subscriptions::kHopsHeader, as it came
   absl::string_view data;  // exactly one JSON value, proven by the matcher
 };
 

@@ -49,7 +49,7 @@ void NetworkRules::ReadAgain() {
   absl::Status status = read.status();
   if (status.ok()) {
     if (read->allow == options_.allow && read->deny == options_.deny &&
-        read->nat64 == options_.nat64) {
+        read->nat64 == options_.nat64 && read->own_hosts == options_.own_hosts) {
       POSTRIDER_LOG(kInfo, "the address lists were read again: they are as they were");
       return;
     }

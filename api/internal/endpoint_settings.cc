@@ -155,7 +155,8 @@ void CheckUrl(const AddressRules& rules, absl::string_view pointer, std::string*
   if (!url.ok()) return;  // Validate() has said so
   *text = url->ToString();
   // One text for every reason: a customer learns nothing about our network.
-  if (url->address && rules.Check(*url->address, url->port) != AddressRules::Verdict::kAllowed) {
+  if (rules.IsOwnHost(url->host) ||
+      (url->address && rules.Check(*url->address, url->port) != AddressRules::Verdict::kAllowed)) {
     faults->push_back({std::string(pointer), "leads to an address that is not allowed"});
   }
 }

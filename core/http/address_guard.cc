@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/types/optional.h"
 #include "core/base/options.h"
+#include "core/http/url.h"
 
 namespace postrider {
 namespace {
@@ -165,6 +166,9 @@ void AddressRulesOptions::Register(Options& options) {
   options.AddChoice("network.nat64", &nat64, {"allowed", "refused"},
                     "Whether deliveries may reach public IPv4 addresses by NAT64 (64:ff9b::/96); "
                     "refused where no such translator is wanted. Read again at SIGHUP.");
+  options.AddList("network.own_hosts", &own_hosts,
+                  "Host names under which this service is reached from outside, such as at a load "
+                  "balancer: no endpoint may lead there. Read again at SIGHUP.");
 }
 
 absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
@@ -179,12 +183,24 @@ absl::StatusOr<std::shared_ptr<const AddressRules>> AddressRules::Create(
   }
   rules->nat64_allowed_ = options.nat64 == "allowed";
   rules->own_ = options.own;
+  for (const std::string& text : options.own_hosts) {
+    const absl::StatusOr<HttpUrl> url = ParseHttpUrl(absl::StrCat("https://", text, "/"));
+    if (!url.ok() || url->port != 443 || url->target != "/") {
+      return absl::InvalidArgumentError(absl::StrCat("network.own_hosts: \"", text,
+                                                     "\" is no host name such as api.example.com"));
+    }
+    rules->own_hosts_.push_back(url->host);
+  }
   rules->local_ = LocalAddresses();
   return std::shared_ptr<const AddressRules>(std::move(rules));
 }
 
 std::shared_ptr<const AddressRules> AddressRules::Default() {
   return std::shared_ptr<const AddressRules>(new AddressRules);
+}
+
+bool AddressRules::IsOwnHost(absl::string_view host) const {
+  return std::find(own_hosts_.begin(), own_hosts_.end(), host) != own_hosts_.end();
 }
 
 bool AddressRules::IsRefusedPort(uint16_t port) {

@@ -22,8 +22,10 @@ struct AddressRulesOptions {
   // machine (loopback, unspecified, an interface's) stands for all of them: what listens on one of
   // them may listen on all.
   std::vector<std::pair<IpAddress, uint16_t>> own;
+  // network.own_hosts: names under which we are reached, such as at a load balancer.
+  std::vector<std::string> own_hosts;
 
-  // network.allow, network.deny, network.nat64
+  // network.allow, network.deny, network.nat64, network.own_hosts
   void Register(Options& options);
 };
 
@@ -43,13 +45,15 @@ class AddressRules {
  public:
   enum class Verdict : uint8_t { kAllowed, kAddressRefused, kPortRefused };
 
-  // InvalidArgument names the list and the entry that is no network.
+  // InvalidArgument names the list and the entry that is no network, or no host.
   static absl::StatusOr<std::shared_ptr<const AddressRules>> Create(
       const AddressRulesOptions& options);
   // What is built in and nothing else.
   static std::shared_ptr<const AddressRules> Default();
 
   Verdict Check(const IpAddress& address, uint16_t port) const;
+  // Whether a URL's host (HttpUrl::host) is a name of our own, whatever its addresses are.
+  bool IsOwnHost(absl::string_view host) const;
   // Ports of other protocols, refused wherever no allow entry lifts the rule.
   static bool IsRefusedPort(uint16_t port);
 
@@ -62,7 +66,8 @@ class AddressRules {
   std::vector<IpNetwork> deny_;
   bool nat64_allowed_ = true;
   std::vector<std::pair<IpAddress, uint16_t>> own_;
-  std::vector<IpAddress> local_;  // this machine's, as they were when the rules were made
+  std::vector<std::string> own_hosts_;  // as HttpUrl::host has them
+  std::vector<IpAddress> local_;        // this machine's, as they were when the rules were made
 };
 
 // A server as an option names it.

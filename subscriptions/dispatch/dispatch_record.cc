@@ -14,12 +14,13 @@
 namespace postrider::subscriptions {
 namespace {
 
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 constexpr uint8_t kVersionOfFirstPart = 1;
+constexpr uint8_t kVersionWithoutHops = 2;
 // Versions up to this one are taken for those of a later program, all others for damage.
 constexpr uint8_t kVersionPlausible = kVersion + 8;
 // Of the fields but for the bytes of texts, at most.
-constexpr size_t kFixedBytesMax = 181;
+constexpr size_t kFixedBytesMax = 186;
 constexpr absl::string_view kMessagePrefix = "msg_";
 
 IdBytes FirstHalf(const Sha256Digest& digest) {
@@ -51,13 +52,18 @@ absl::Status Unreadable(absl::string_view why) {
   return absl::DataLossError(absl::StrCat("dispatch record: ", why));
 }
 
-// u8 version | flags (1: has a department) | from version 2 on the part | identity | customer |
-// message id | event id, type, tenant, department | times | xids; then the data to the end.
+// u8 version | flags (1: has a department) | from version 2 on the part | in version 3 the hops |
+// identity | customer | message id | event id, type, tenant, department | times | xids; then the
+// data to the end.
 void AppendFields(const DispatchRecord& record, ByteWriter& out) {
   const MessageIdentity& identity = record.identity;
-  out.U8(record.part == 0 ? kVersionOfFirstPart : kVersion);
+  const uint8_t version = record.hops != 0   ? kVersion
+                          : record.part != 0 ? kVersionWithoutHops
+                                             : kVersionOfFirstPart;
+  out.U8(version);
   out.U8(record.department ? 1 : 0);
-  if (record.part != 0) out.Varint(record.part);
+  if (version != kVersionOfFirstPart) out.Varint(record.part);
+  if (version == kVersion) out.Varint(record.hops);
   out.String(identity.source_topic);
   out.Zigzag(identity.source_partition);
   out.Zigzag(identity.incarnation_ms);
@@ -173,6 +179,7 @@ absl::StatusOr<DispatchRecord> DecodeDispatchRecord(absl::string_view bytes) {
   record.dispatch_time = view.dispatch_time;
   record.endpoint_xid = view.endpoint_xid;
   record.grants_xid = view.grants_xid;
+  record.hops = view.hops;
   record.data = std::string(view.data);
   return record;
 }
@@ -185,7 +192,7 @@ absl::StatusOr<DispatchRecordView> ViewDispatchRecord(absl::string_view bytes) {
     return absl::UnimplementedError(
         absl::StrCat("dispatch record: version ", version, ", this program reads ", kVersion));
   }
-  if (version != kVersion && version != kVersionOfFirstPart) {
+  if (version == 0 || version > kVersion) {
     return Unreadable(absl::StrCat("version ", version, ", this reads ", kVersion));
   }
   const uint8_t flags = in.U8();
@@ -195,7 +202,11 @@ absl::StatusOr<DispatchRecordView> ViewDispatchRecord(absl::string_view bytes) {
   bool fits = true;
   if (version != kVersionOfFirstPart) {
     record.part = ReadU32(in, &fits);
-    if (record.part == 0) fits = false;
+    if (record.part == 0 && version == kVersionWithoutHops) fits = false;
+  }
+  if (version == kVersion) {
+    record.hops = ReadU32(in, &fits);
+    if (record.hops == 0) fits = false;
   }
   identity.source_topic = in.String();
   const int64_t partition = in.Zigzag();

@@ -34,6 +34,11 @@ extern template struct BasicMessageIdentity<std::string>;
 extern template struct BasicMessageIdentity<absl::string_view>;
 using MessageIdentity = BasicMessageIdentity<std::string>;
 
+// The header of a delivery, of an event in the log and of a request that publishes one that says
+// how often the event went through here: who publishes what it received with the headers that it
+// received is told apart from a loop that never ends.
+inline constexpr absl::string_view kHopsHeader = "webhook-hops";
+
 // An endpoint in one of its parts: one with a parallelism of k is spread over k keys, and so over
 // as many key groups. The key of a record of the dispatch topic, and of all that a worker keeps of
 // it: the endpoint id's 16 bytes, and for a part but 0 four more, its number in little-endian. The
@@ -67,6 +72,8 @@ struct BasicDispatchRecord {
   // waits before it says "deleted" or "not granted".
   uint64_t endpoint_xid = 0;
   uint64_t grants_xid = 0;
+  // How often the event has been delivered and published again: see kHopsHeader.
+  uint32_t hops = 0;
   Text data;  // the event's own bytes, proven to be one JSON value
 };
 using DispatchRecord = BasicDispatchRecord<std::string>;
@@ -80,8 +87,8 @@ IdBytes MakeMessageId(const MessageIdentity& identity, absl::string_view given_e
 std::string FormatMessageId(const IdBytes& id);
 
 // A version byte, the fields, the data last (equal payloads of a fan-out then lie side by side).
-// Version 1 is part 0, version 2 another one: what is not spread can be read by programs that know
-// nothing of parts.
+// Version 1 is part 0, version 2 another one, version 3 has hops: what has neither can be read by
+// programs that know nothing of them.
 std::string EncodeDispatchRecord(const DispatchRecord& record);
 // kUnimplemented: of a newer version, which a newer program reads. kDataLoss: anything else that
 // Encode would not have written.

@@ -1,10 +1,14 @@
 #include "subscriptions/matching/match_function.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
@@ -22,6 +26,20 @@ constexpr size_t kRejectedValueBytesMax = 1'024;
 constexpr uint32_t kMeasureEvery = 64;
 constexpr absl::string_view kPumpKey = "";
 constexpr uint32_t kPumpTag = 1;
+
+// 0: it says nothing that is a number; one that is too large is as large as can be. The name is of
+// any letter case, as HTTP libraries change it.
+uint32_t HopsOf(const LogRecord& record) {
+  for (const RecordHeader& header : record.headers) {
+    if (!absl::EqualsIgnoreCase(header.name, kHopsHeader)) continue;
+    uint32_t hops = 0;
+    if (absl::SimpleAtoi(header.value, &hops)) return hops;
+    const bool digits = !header.value.empty() &&
+                        std::all_of(header.value.begin(), header.value.end(), absl::ascii_isdigit);
+    return digits ? UINT32_MAX : 0;
+  }
+  return 0;
+}
 
 }  // namespace
 
@@ -161,6 +179,11 @@ void MatchFunction::MatchMeasured(const LogRecord& record) {
   if (operational_) LeaveOutSubject(record);
   if (matches_.empty()) {
     Finish(record.offset, UnmatchedReason::kNoSubscription);
+    return;
+  }
+  record_.hops = HopsOf(record);
+  if (record_.hops >= program_.options().hops_max) {
+    Reject(record, RejectReason::kLoop);
     return;
   }
 

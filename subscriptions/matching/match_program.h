@@ -22,6 +22,8 @@ struct MatchProgramOptions {
   std::string rejected_topic;
   // The source topic that is ours (own_events.h); empty: there is none.
   std::string operational_topic;
+  // An event with so many hops (kHopsHeader) is rejected.
+  uint32_t hops_max = 3;
   // A snapshot that was confirmed longer ago matches nothing; events wait for a newer one.
   std::chrono::milliseconds snapshot_age_max{std::chrono::hours(24)};
 };

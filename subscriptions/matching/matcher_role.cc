@@ -37,6 +37,9 @@ void MatcherOptions::Register(Options& options) {
               "The source topics: a regular expression (POSIX extended) that begins with '^'.");
   options.AddChoice("source.start", &start, {"earliest", "latest"},
                     "Where a group that has never committed begins to read.");
+  options.Add("source.hops_max", &hops_max, 1, 1'000,
+              "How often an event may have been delivered and published again with its header "
+              "webhook-hops; then it goes to the rejected topic, with reason loop.");
   options.Add("matcher.shards", &shards, 1, 64,
               "Threads that match, each with a share of the source partitions.");
   options.Add("matcher.events_max", &events_max, 1'000, 10'000'000,
@@ -121,6 +124,7 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
   program.rejected_topic = topics[1].name;
   program.operational_topic = operational;
   program.key_groups = target.key_groups;
+  program.hops_max = static_cast<uint32_t>(options.hops_max);
   program.snapshot_age_max = snapshot_age_max;
 
   Impl* shared = impl.get();

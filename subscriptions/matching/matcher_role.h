@@ -22,6 +22,7 @@ struct MatcherOptions {
   JsonDecoderOptions decoder;
   std::string topics = "^events\\..*";  // the pattern of source topics
   std::string start = "earliest";       // or "latest": where a group without any commit begins
+  int64_t hops_max = 3;
   int64_t shards = 1;
   int64_t events_max = 100'000;  // per shard, read but not complete
   int64_t bytes_max = 64 << 20;

@@ -136,6 +136,24 @@ TEST(EndpointJsonTest, EveryFieldOfAWrongKindOrUnknownIsAFault) {
   }
 }
 
+TEST(EndpointJsonTest, SSRF_11_NoUrlLeadsToAHostOfOurOwn) {
+  AddressRulesOptions options;
+  options.own_hosts = {"api.example.com"};
+  ASSERT_OK_AND_ASSIGN(const std::shared_ptr<const AddressRules> rules,
+                       AddressRules::Create(options));
+  const std::pair<const char*, std::vector<std::string>> table[] = {
+      {R"({"url":"https://API.example.com:8443/v1/events"})", {"/url"}},
+      {R"({"url":"https://example.com/","auth":{"kind":"oauth2","client_id":"x",
+           "client_secret":"y","token_url":"https://api.example.com/"}})",
+       {"/auth/token_url"}},
+      {R"({"url":"https://example.com/"})", {}}};
+  for (const auto& [body, pointers] : table) {
+    EndpointSettings settings;
+    GivenSecrets secrets;
+    EXPECT_EQ(Pointers(ReadSettings(Parsed(body), *rules, &settings, &secrets)), pointers) << body;
+  }
+}
+
 TEST(EndpointJsonTest, AnAuthOfAnotherKindReplacesTheOneBefore) {
   JsonValue settings = Parsed(R"({"auth":{"kind":"basic","username":"u"},"window_max":3})");
   PatchSettings(settings, Parsed(R"({"auth":{"kind":"bearer","token":"t"}})"));

@@ -528,7 +528,7 @@ TEST_F(EndpointFunctionTest, ARecordOfANewerVersionWaitsForAWorkerThatReadsIt) {
   OwnedRecord newer;
   newer.key = std::string(endpoint_.view());
   newer.value = subscriptions::EncodeDispatchRecord(MakeRecord(1));
-  (*newer.value)[0] = 3;
+  (*newer.value)[0] = 4;
   function_->OnElement(ctx(), newer.View());
   EXPECT_TRUE(ctx().failure().has_value());
   EXPECT_TRUE(ctx().emitted().empty());

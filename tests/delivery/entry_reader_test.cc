@@ -120,7 +120,7 @@ TEST_F(EntryReaderTest, CollectsWhatNobodyOfUsHasWrittenUpToABound) {
 
 TEST_F(EntryReaderTest, EndsAtAnEntryThatOnlyANewerProgramReads) {
   std::string newer = Encoded();
-  newer[0] = 3;
+  newer[0] = 4;
   EntryReader reader = Reader(0);
   EXPECT_FALSE(Read(reader, 4, newer).has_value());
   EXPECT_FALSE(reader.goes_on());

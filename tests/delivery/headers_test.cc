@@ -34,6 +34,7 @@ TEST(HeadersTest, MakesTheSameLinesInTheSameOrder) {
                                 {"webhook-signature", "v1,x= v1,y="},
                                 {"webhook-attempt", "2"},
                                 {"webhook-batch-size", "3"},
+                                {"webhook-hops", "1"},
                                 {"X-B", "1"},
                                 {"Authorization", "Bearer t"}};
   EXPECT_EQ(headers, expected);

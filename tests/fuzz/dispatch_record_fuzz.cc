@@ -28,6 +28,7 @@ void CheckEqual(const DispatchRecord& a, const DispatchRecord& b) {
   POSTRIDER_CHECK(a.dispatch_time == b.dispatch_time);
   POSTRIDER_CHECK(a.endpoint_xid == b.endpoint_xid);
   POSTRIDER_CHECK(a.grants_xid == b.grants_xid);
+  POSTRIDER_CHECK(a.hops == b.hops);
   POSTRIDER_CHECK(a.data == b.data);
 }
 
@@ -64,6 +65,7 @@ void EncodeAndDecode(Input in) {
   record.dispatch_time = WallTimeFromMillis(in.Signed());
   record.endpoint_xid = in.Number();
   record.grants_xid = in.Number();
+  record.hops = static_cast<uint32_t>(in.UpTo(UINT32_MAX));
   record.part = static_cast<uint32_t>(in.UpTo(UINT32_MAX));
   record.data = in.empty() ? "null" : std::string(in.rest());
   const std::string bytes = EncodeDispatchRecord(record);

@@ -100,6 +100,34 @@ class DeliveryTest(SystemTest):
         self.assertRegex(headers["user-agent"], r"^Postrider/\d")
         self.assertEqual(headers["x-mine"], "yes")
 
+    def test_SSRF_11_an_event_that_is_published_again_and_again_is_stopped(self):
+        customer, path = self.customer(), self.path()
+        customer.endpoint(path)
+        self.world.settle()
+        came, again = [], {}
+        for _ in range(3):
+            event = self.events(1, self.tenant)[0]
+            answer = self.world.ask("POST", "/v1/events", event, self.world.publisher,
+                                    headers=again)
+            self.assertEqual(answer.status, 202, answer)
+            came.append(event["id"])
+            self.world.wait_ids(path, came)
+            delivery = next(d for d in self.receiver.got(path)
+                            if json.loads(d.body)["event_id"] == event["id"])
+            again = {name: value for name, value in delivery.headers.items()
+                     if name.lower().startswith("webhook-")}
+        before = self.loops()
+        looped, fresh = self.events(2, self.tenant)
+        self.world.ask("POST", "/v1/events", looped, self.world.publisher, headers=again)
+        self.world.publish(fresh)  # Of the same tenant, so behind it.
+        self.world.wait_ids(path, [fresh["id"]])
+        self.assertNotIn(looped["id"], self.receiver.event_ids(path))
+        self.assertEqual(self.loops(), before + 1)
+
+    def loops(self):
+        return sum(service.metric("postrider_matching_rejected_events_total", reason="loop")
+                   for service in self.world.services if "matcher" in service.role)
+
     @kafka_only("nobody else writes to the embedded log")
     def test_delivers_events_written_to_kafka_by_somebody_else(self):
         customer, path = self.customer(), self.path()

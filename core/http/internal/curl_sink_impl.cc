@@ -269,6 +269,10 @@ void CurlSink::Pump() {
     if (transfer.host->active >= options_.host_in_flight_max) {
       transfer.state = State::kParked;
       transfer.host->parked.push_back(transfer.id);
+    } else if (rules_->IsOwnHost(transfer.request.url.host)) {
+      HttpResult result;
+      result.failure = HttpFailure::kAddressRefused;
+      Forget(transfer, std::move(result));
     } else if (transfer.request.may_start && !transfer.request.may_start()) {
       HttpResult result;
       result.failure = HttpFailure::kAborted;

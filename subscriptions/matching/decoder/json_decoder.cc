@@ -62,6 +62,8 @@ absl::string_view RejectReasonName(RejectReason reason) {
       return "bad_time";
     case RejectReason::kBadText:
       return "bad_text";
+    case RejectReason::kLoop:
+      return "loop";
   }
   return "unknown";
 }

@@ -29,8 +29,9 @@ enum class RejectReason {
   kBadTime,
   kBadText,  // a field that is no UTF-8, has control characters, or is longer than
              // kEventFieldBytesMax
+  kLoop,     // was delivered and published again too often
 };
-inline constexpr int kRejectReasons = 9;
+inline constexpr int kRejectReasons = 10;
 absl::string_view RejectReasonName(RejectReason reason);
 
 inline constexpr size_t kEventFieldBytesMax = 256;

@@ -73,6 +73,21 @@ TEST_F(EventsTest, StoresAnEventByteForByte) {
                                      Pair("id", "e-1"), Pair("time", "2030-03-31T00:30:00.000Z")));
 }
 
+// SSRF-11: one who publishes what it received passes on how often that came through here.
+TEST_F(EventsTest, StoresHowOftenTheEventsCameThroughHere) {
+  const JsonReply reply = Call("POST", "/v1/events", publisher_,
+                               R"([{"type":"order.created","tenant":"t1","data":1},
+               {"type":"order.created","tenant":"t1","data":2}])",
+                               {{"Webhook-Hops", "2" + std::string(100, '0')}});
+  ASSERT_EQ(reply.status, 202) << reply.text;
+  for (const JsonValue& row : *reply["data"].array()) {
+    const auto records = log().Records(
+        {"events.order.created", static_cast<int32_t>(*row.Find("partition")->integer())});
+    EXPECT_THAT(records[static_cast<size_t>(*row.Find("offset")->integer())].headers,
+                ::testing::Contains(Pair("webhook-hops", "2" + std::string(19, '0'))));
+  }
+}
+
 TEST_F(EventsTest, StoresAnArrayAndMakesIds) {
   const JsonReply reply = Publish(
       R"([{"type":"order.created","tenant":"t1","data":null},{"type":"order.paid","tenant":"t2","data":[1, 2]}])");

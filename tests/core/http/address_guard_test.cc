@@ -8,6 +8,7 @@
 
 #include "absl/strings/string_view.h"
 #include "core/base/options.h"
+#include "core/http/url.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/support/status_matchers.h"
@@ -165,6 +166,27 @@ TEST(AddressGuardTest, OwnServersAreRefusedWhateverTheListsSay) {
   EXPECT_EQ(Check(*rules, "127.0.0.1", 19'092), Verdict::kAddressRefused);
   EXPECT_EQ(Check(*rules, "::ffff:127.0.0.1", 19'092), Verdict::kAddressRefused);
   EXPECT_EQ(Check(*rules, "127.0.0.1", 19'093), Verdict::kAllowed);
+}
+
+// SSRF-11
+TEST(AddressGuardTest, OwnHostsAreToldByTheNameOfTheUrl) {
+  AddressRulesOptions options;
+  options.own_hosts = {"API.Example.com.", "hooks.example"};
+  const auto rules = Rules(options);
+  for (const char* url : {"https://api.example.com/v1/events", "http://API.example.COM:8080/",
+                          "https://api.example.com./", "https://hooks.example"}) {
+    EXPECT_TRUE(rules->IsOwnHost(ParseHttpUrl(url)->host)) << url;
+  }
+  for (const char* url : {"https://example.com/", "https://my.api.example.com/",
+                          "https://api.example.com.evil.example/"}) {
+    EXPECT_FALSE(rules->IsOwnHost(ParseHttpUrl(url)->host)) << url;
+  }
+  for (const char* bad : {"", "a b", "api.example.com/v1", "api.example.com:8080", "a@b"}) {
+    options.own_hosts = {bad};
+    EXPECT_THAT(AddressRules::Create(options).status().message(),
+                testing::HasSubstr("network.own_hosts"))
+        << bad;
+  }
 }
 
 TEST(AddressGuardTest, AnOwnServerOnEveryAddressIsRefusedOnEachOfThem) {

@@ -86,6 +86,18 @@ TEST_F(SinkGuardTest, RefusesLiteralsAndPorts) {
   }
 }
 
+// SSRF-11
+TEST_F(SinkGuardTest, RefusesAHostOfOurOwn) {
+  RawSocketStub stub(*loop_);
+  AddressRulesOptions options;
+  options.allow = {"127.0.0.0/8"};
+  options.own_hosts = {"127.0.0.1"};
+  EXPECT_EQ(Send(stub.url()).status, 200);
+  sink().SetAddressRules(*AddressRules::Create(options));
+  EXPECT_EQ(Send(stub.url()).failure, HttpFailure::kAddressRefused);
+  EXPECT_EQ(stub.requests().size(), 1u);
+}
+
 TEST_F(SinkGuardTest, ConnectionsMadeUnderOldRulesAreNotUsedAgain) {
   RawSocketStub stub(*loop_);
   EXPECT_EQ(Send(stub.url()).status, 200);

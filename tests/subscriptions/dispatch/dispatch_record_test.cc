@@ -58,6 +58,7 @@ void ExpectEqual(const DispatchRecord& a, const DispatchRecord& b) {
   EXPECT_EQ(a.dispatch_time, b.dispatch_time);
   EXPECT_EQ(a.endpoint_xid, b.endpoint_xid);
   EXPECT_EQ(a.grants_xid, b.grants_xid);
+  EXPECT_EQ(a.hops, b.hops);
   EXPECT_EQ(a.data, b.data);
 }
 
@@ -98,6 +99,27 @@ TEST(DispatchRecordTest, IsOfTheFirstVersionInItsFirstPartOnly) {
   record.part = 1;
   std::string bytes = EncodeDispatchRecord(record);
   bytes[2] = 0;
+  EXPECT_EQ(DecodeDispatchRecord(bytes).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(DispatchRecordTest, IsOfTheThirdVersionOnlyWithHops) {
+  DispatchRecord record = Example();
+  for (const uint32_t part : {0U, 7U}) {
+    for (const uint32_t hops : {1U, 3U, UINT32_MAX}) {
+      record.part = part;
+      record.hops = hops;
+      std::string bytes = EncodeDispatchRecord(record);
+      EXPECT_EQ(bytes[0], 3);
+      const auto decoded = DecodeDispatchRecord(bytes);
+      ASSERT_TRUE(decoded.ok()) << decoded.status();
+      ExpectEqual(*decoded, record);
+      EXPECT_EQ(decoded->identity.Digest(), Example().identity.Digest());
+    }
+  }
+  // No second text for none.
+  record.hops = 1;
+  std::string bytes = EncodeDispatchRecord(record);
+  bytes[3] = 0;
   EXPECT_EQ(DecodeDispatchRecord(bytes).status().code(), absl::StatusCode::kDataLoss);
 }
 
@@ -178,10 +200,10 @@ TEST(DispatchRecordTest, RefusesEveryCutShortOfItsData) {
 
 TEST(DispatchRecordTest, RefusesANewerVersionAndUnknownFlags) {
   std::string bytes = EncodeDispatchRecord(Example());
-  bytes[0] = 3;
+  bytes[0] = 4;
   EXPECT_EQ(DecodeDispatchRecord(bytes).status(),
-            absl::UnimplementedError("dispatch record: version 3, this program reads 2"));
-  bytes[0] = 11;
+            absl::UnimplementedError("dispatch record: version 4, this program reads 3"));
+  bytes[0] = 12;
   EXPECT_EQ(DecodeDispatchRecord(bytes).status().code(), absl::StatusCode::kDataLoss);
   bytes[0] = 1;
   bytes[1] = 2;
@@ -194,10 +216,12 @@ TEST(DispatchRecordTest, MutatedBytesAreRefusedOrRoundTrip) {
   const std::string first_part = EncodeDispatchRecord(record);
   record.part = 300;
   const std::string other_part = EncodeDispatchRecord(record);
+  record.hops = 200;
+  const std::string with_hops = EncodeDispatchRecord(record);
   Random random(41);
   int decoded_count = 0;
   for (int round = 0; round < 100'000; ++round) {
-    std::string bytes = round % 2 == 0 ? first_part : other_part;
+    std::string bytes = round % 3 == 0 ? first_part : round % 3 == 1 ? other_part : with_hops;
     for (uint64_t edits = 1 + random.Below(4); edits-- > 0;) {
       const size_t at = random.Below(bytes.size());
       switch (random.Below(3)) {
@@ -214,7 +238,7 @@ TEST(DispatchRecordTest, MutatedBytesAreRefusedOrRoundTrip) {
     }
     const auto decoded = DecodeDispatchRecord(bytes);
     if (!decoded.ok()) {
-      const bool newer = bytes[0] > 2 && bytes[0] < 11;
+      const bool newer = bytes[0] > 3 && bytes[0] < 12;
       ASSERT_EQ(decoded.status().code(),
                 newer ? absl::StatusCode::kUnimplemented : absl::StatusCode::kDataLoss);
       continue;

@@ -322,6 +322,38 @@ TEST_F(MatchFunctionTest, AnEventOverTheSizeLimitIsRejectedWithTheBeginningOfIts
               testing::Contains(testing::Pair("value_bytes", absl::StrCat(value.size() + 1))));
 }
 
+TEST_F(MatchFunctionTest, SSRF_11_AnEventThatCameBackTooOftenIsRejectedAsALoop) {
+  UseTwoEndpoints();
+  const std::string value = R"({"tenant":"t1"})";
+  const std::vector<std::pair<std::string, uint32_t>> fine = {{"", 0},  {"0", 0},    {"1", 1},
+                                                              {"2", 2}, {"many", 0}, {"-1", 0}};
+  for (const auto& [hops, read] : fine) {
+    const size_t before = ctx_.emitted().size();
+    Read(value, {{"Webhook-Hops", hops}});
+    ASSERT_EQ(ctx_.emitted().size(), before + 2) << hops;
+    EXPECT_EQ(Message(before).hops, read) << hops;
+    EXPECT_EQ(Message(before + 1).hops, read) << hops;
+  }
+  EXPECT_EQ(Rejected(RejectReason::kLoop), 0);
+  for (const char* hops : {"3", "4", "4294967295", "20000000000000000000"}) {
+    const size_t before = ctx_.emitted().size();
+    const int64_t offset = Read(value, {{"webhook-hops", hops}});
+    ASSERT_EQ(ctx_.emitted().size(), before + 1) << hops;
+    const AppendRecord& rejected = ctx_.emitted()[before].record;
+    EXPECT_EQ(rejected.topic, "postrider.rejected");
+    EXPECT_THAT(rejected.headers, testing::Contains(testing::Pair("reason", "loop")));
+    ctx_.Acknowledge(before);
+    EXPECT_TRUE(ctx_.IsCompleted(offset));
+  }
+  EXPECT_EQ(Rejected(RejectReason::kLoop), 4);
+  // What nobody gets is not looked at.
+  Read(R"({"tenant":"stranger"})", {{"webhook-hops", "9"}});
+  EXPECT_EQ(Rejected(RejectReason::kLoop), 4);
+  // The next event has none.
+  Read(value);
+  EXPECT_EQ(Message(ctx_.emitted().size() - 1).hops, 0U);
+}
+
 TEST_F(MatchFunctionTest, KeepsTheOrderOfThePartitionWhenAppendsAreRefused) {
   UseTwoEndpoints();
   ctx_.set_emit_room(3);
