@@ -90,9 +90,9 @@ void WorkerOptions::Register(Options& options) {
                    "group.");
   options.AddDuration("state.backlog_linger", &backlog_linger, std::chrono::milliseconds(0),
                       std::chrono::milliseconds(1'000),
-                      "How long what is written of the backlog waits for company on its way to "
-                      "Kafka: the longer, the fewer requests. A crash repeats what was delivered "
-                      "from the backlog meanwhile.");
+                      "How long what is removed from the backlog waits for company on its way to "
+                      "Kafka, and what is put into it four times as long: the longer, the fewer "
+                      "requests. A crash repeats what was delivered from the backlog meanwhile.");
   options.AddBytes(
       "state.customer_backlog_bytes_max", &customer_backlog_bytes_max, 1 << 20, int64_t{1} << 50,
       "What the backlogs of a customer's endpoints hold in one process at most; beyond "
@@ -144,6 +144,9 @@ constexpr size_t kDiskLooks = 30;
 constexpr int64_t kOverlayLeast = 2 << 20;
 constexpr int64_t kOverlayMost = 16 << 20;
 constexpr int64_t kOverlayShares = 16;
+// What is put into the backlog waits for as long as a commit would: both are read again after a
+// crash.
+constexpr int kPutsLinger = 4;
 
 OpenStore Bounded(WorkerParts::OpenBoundedStore open, uint64_t bytes_max) {
   return
@@ -203,6 +206,7 @@ std::vector<ChangelogOptions> WorkerRole::Impl::Changelogs(const WorkerParts& pa
   backlog.topic = topics[1].name;
   backlog.restore = ChangelogOptions::Restore::kBeside;
   backlog.gather = options.backlog_linger;
+  backlog.gather_puts = kPutsLinger * options.backlog_linger;
   backlog.open_store =
       stores.Counted(kBacklog, backlog_max, Bounded(parts.open_backlog, backlog_max));
   for (ChangelogOptions& changelog : changelogs) {

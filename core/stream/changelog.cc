@@ -68,6 +68,7 @@ EncodedChangelogRecord EncodeChangelogRecord(const ChangelogRecord& record) {
   const bool marker = record.kind == ChangelogKind::kMarker;
   POSTRIDER_CHECK(marker == record.identity.empty() || record.kind == ChangelogKind::kErase);
   EncodedChangelogRecord encoded;
+  encoded.put = record.kind == ChangelogKind::kPut;
   encoded.key = RecordKey(record.identity.empty() ? kMarkerSpace : kEntrySpace, record.identity,
                           record.epoch);
   if (record.kind == ChangelogKind::kErase) return encoded;

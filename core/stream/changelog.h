@@ -39,6 +39,7 @@ struct ChangelogRecord {
 struct EncodedChangelogRecord {
   std::string key;
   std::string value;  // empty: no value, a tombstone
+  bool put = false;   // of kind kPut
 };
 
 // The record key of what `epoch` writes of `identity`.

@@ -38,6 +38,9 @@ struct ChangelogOptions {
   // How long its records wait for company on their way into the log, 0 for not at all: so many
   // fewer requests to the log, so much later is a write durable. Not while a shard hands over.
   std::chrono::milliseconds gather{0};
+  // The same for what is put, of which the records are there to be read again until it is durable.
+  // At least `gather`.
+  std::chrono::milliseconds gather_puts{0};
   // A new, empty store for the task of that partition. Called on the shard's thread.
   std::function<absl::StatusOr<std::unique_ptr<StateStore>>(const TopicPartition&)> open_store;
   // See StateBackendOptions.

@@ -58,6 +58,8 @@ struct AppendRecord {
   std::vector<std::pair<std::string, std::string>> headers;
   // Has no value (`value` is empty): compaction drops what stood under its key, and later itself.
   bool tombstone = false;
+  // Nobody waits for it to be in the log: where appends are gathered it waits for more company.
+  bool patient = false;
 };
 
 }  // namespace postrider

@@ -53,8 +53,10 @@ absl::Status ShardImpl::Start(ShardProgramFactory& factory) {
   ASSIGN_OR_RETURN(producer_, log_.OpenProducer(loop_, options_.producer));
   for (const ChangelogOptions& changelog : options_.changelogs) {
     const bool gathers = changelog.gather > milliseconds(0);
-    gatherers_.push_back(
-        gathers ? std::make_unique<AppendGatherer>(loop_, *producer_, changelog.gather) : nullptr);
+    gatherers_.push_back(gathers ? std::make_unique<AppendGatherer>(
+                                       loop_, *producer_, changelog.gather,
+                                       std::chrono::microseconds(0), changelog.gather_puts)
+                                 : nullptr);
   }
   if (options_.gather > milliseconds(0)) {
     outputs_ = std::make_unique<AppendGatherer>(loop_, *producer_, options_.gather,

@@ -35,20 +35,32 @@ bool AppendGatherer::Append(AppendRecord&& record, AppendDone&& done) {
   if (per_partition_.count() > 0) {
     partitions_.insert(absl::HashOf(absl::string_view(record.topic), record.partition));
   }
+  const bool patient = record.patient;
   waiting_.push_back({std::move(record), std::move(done), bytes});
   bytes_ += bytes;
   if (!gathering_ || waiting_.size() >= kRecordsMax / 2 || bytes_ >= kBytesMax / 2) {
     HandOn();
-  } else if (timer_ == 0) {
-    first_ = loop_.clock().Now();
+    return true;
+  }
+  const bool first = timer_ == 0;
+  const bool first_impatient = !patient && !first_impatient_;
+  if (first || first_impatient) {
+    const MonotonicTime now = loop_.clock().Now();
+    if (first) first_ = now;
+    if (first_impatient) first_impatient_ = now;
+    loop_.CancelTimer(timer_);
     ArmTimer();
   }
   return true;
 }
 
 MonotonicTime AppendGatherer::Due() const {
-  if (per_partition_.count() == 0) return first_ + gather_;
-  return first_ + std::min<Duration>(gather_, per_partition_ * partitions_.size());
+  const MonotonicTime patient = first_ + patience_;
+  if (!first_impatient_) return patient;
+  const Duration gather = per_partition_.count() == 0
+                              ? Duration(gather_)
+                              : std::min<Duration>(gather_, per_partition_ * partitions_.size());
+  return std::min(patient, *first_impatient_ + gather);
 }
 
 void AppendGatherer::ArmTimer() {
@@ -80,6 +92,7 @@ void AppendGatherer::SetGathering(bool gathering) {
 void AppendGatherer::HandOn() {
   loop_.CancelTimer(timer_);
   timer_ = 0;
+  first_impatient_.reset();
   while (!waiting_.empty()) {
     Waiting& first = waiting_.front();
     if (!producer_.Append(std::move(first.record), std::move(first.done))) return;

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <deque>
@@ -7,6 +8,7 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/functional/any_invocable.h"
+#include "absl/types/optional.h"
 #include "core/base/clock.h"
 #include "core/base/event_loop.h"
 #include "core/stream/log.h"
@@ -23,6 +25,9 @@ namespace postrider::internal {
 // have a bound of one in each such span, however many partitions there are, and where few wait
 // nothing waits long.
 //
+// Patient records wait longer, up to `patience`, but never let others wait: with the first that is
+// not patient all go in its time.
+//
 // What waits here is not in the log: for those who appended it is as what the log has not answered
 // yet.
 //
@@ -35,9 +40,15 @@ class AppendGatherer final : public LogProducer {
 
   // `loop` and `producer` outlive it. `gather`: how long the first one waits for company, at most.
   // `per_partition`: how long for each partition for which something waits; 0: always `gather`.
+  // `patience`: how long the first one waits while all are patient; at least `gather`.
   AppendGatherer(EventLoop& loop, LogProducer& producer, std::chrono::milliseconds gather,
-                 std::chrono::microseconds per_partition = std::chrono::microseconds(0))
-      : loop_(loop), producer_(producer), gather_(gather), per_partition_(per_partition) {}
+                 std::chrono::microseconds per_partition = std::chrono::microseconds(0),
+                 std::chrono::milliseconds patience = std::chrono::milliseconds(0))
+      : loop_(loop),
+        producer_(producer),
+        gather_(gather),
+        per_partition_(per_partition),
+        patience_(std::max(gather, patience)) {}
   // Those that wait are answered with kAborted.
   ~AppendGatherer() override;
 
@@ -69,6 +80,7 @@ class AppendGatherer final : public LogProducer {
   LogProducer& producer_;
   const std::chrono::milliseconds gather_;
   const std::chrono::microseconds per_partition_;
+  const std::chrono::milliseconds patience_;
   absl::AnyInvocable<void()> room_;
   bool gathering_ = false;
   bool refused_ = false;
@@ -78,6 +90,7 @@ class AppendGatherer final : public LogProducer {
   // together make the wait a little shorter.
   absl::flat_hash_set<size_t> partitions_;
   MonotonicTime first_;  // when the first of those that wait came
+  absl::optional<MonotonicTime> first_impatient_;
   TimerId timer_ = 0;
 };
 

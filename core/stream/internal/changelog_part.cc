@@ -68,6 +68,8 @@ AppendRecord ChangelogPart::Wrap(EncodedChangelogRecord&& record) const {
   wrapped.topic = tp_.topic;
   wrapped.partition = tp_.partition;
   wrapped.tombstone = record.value.empty();
+  // What was put comes again when it is lost; what was removed is done again.
+  wrapped.patient = record.put;
   wrapped.key = std::move(record.key);
   wrapped.value = std::move(record.value);
   return wrapped;

@@ -114,6 +114,54 @@ TEST_F(AppendGathererTest, WaitsTheLongerTheMorePartitionsItIsFor) {
   EXPECT_EQ(producer_.records.size(), 105u);
 }
 
+TEST_F(AppendGathererTest, PatientOnesWaitLongerButKeepNobodyWaiting) {
+  AppendGatherer gatherer(*loop_, producer_, milliseconds(50), std::chrono::microseconds(0),
+                          milliseconds(200));
+  gatherer.SetGathering(true);
+  const auto append = [&](const std::string& key, bool patient) {
+    AppendRecord record;
+    record.topic = "t";
+    record.key = key;
+    record.patient = patient;
+    return gatherer.Append(std::move(record), [](const absl::StatusOr<int64_t>&) {});
+  };
+  ASSERT_TRUE(append("a", true));
+  Pass(milliseconds(100));
+  ASSERT_TRUE(append("b", true));
+  Pass(milliseconds(99));
+  EXPECT_TRUE(producer_.records.empty());
+  Pass(milliseconds(1));
+  EXPECT_EQ(Keys(), (std::vector<std::string>{"a", "b"}));
+
+  // One that is in more of a hurry takes along those before it, and those that come meanwhile.
+  ASSERT_TRUE(append("c", true));
+  Pass(milliseconds(10));
+  ASSERT_TRUE(append("d", false));
+  Pass(milliseconds(20));
+  ASSERT_TRUE(append("e", false));
+  ASSERT_TRUE(append("f", true));
+  Pass(milliseconds(29));
+  EXPECT_EQ(producer_.records.size(), 2u);
+  Pass(milliseconds(1));
+  EXPECT_EQ(Keys(), (std::vector<std::string>{"a", "b", "c", "d", "e", "f"}));
+
+  // It does not make the patient ones wait anew.
+  ASSERT_TRUE(append("g", true));
+  Pass(milliseconds(180));
+  ASSERT_TRUE(append("h", false));
+  Pass(milliseconds(19));
+  EXPECT_EQ(producer_.records.size(), 6u);
+  Pass(milliseconds(1));
+  EXPECT_EQ(producer_.records.size(), 8u);
+
+  // What hurried is gone: the next one is as patient as it says.
+  ASSERT_TRUE(append("i", true));
+  Pass(milliseconds(199));
+  EXPECT_EQ(producer_.records.size(), 8u);
+  Pass(milliseconds(1));
+  EXPECT_EQ(producer_.records.size(), 9u);
+}
+
 TEST_F(AppendGathererTest, FlushHandsOnAtOnceAndFlushesTheProducer) {
   ASSERT_TRUE(Append("a"));
   gatherer_.Flush();

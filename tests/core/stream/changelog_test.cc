@@ -42,6 +42,15 @@ TEST(ChangelogCodec, GivesBackEveryKind) {
   }
 }
 
+TEST(ChangelogCodec, SaysWhichRecordsPut) {
+  EXPECT_TRUE(EncodeChangelogRecord(Put(4, "id", "p")).put);
+  for (const ChangelogKind kind :
+       {ChangelogKind::kClear, ChangelogKind::kDelete, ChangelogKind::kErase}) {
+    EXPECT_FALSE(EncodeChangelogRecord(Without(kind, 4, "id")).put);
+  }
+  EXPECT_FALSE(EncodeChangelogRecord(Without(ChangelogKind::kMarker, 4)).put);
+}
+
 TEST(ChangelogCodec, KeepsTheRecordsOfEpochsApartForCompaction) {
   EXPECT_NE(EncodeChangelogRecord(Put(4, "id", "p")).key,
             EncodeChangelogRecord(Put(5, "id", "p")).key);
