@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "core/base/check.h"
 #include "core/base/status_macros.h"
 #include "delivery/headers.h"
 #include "delivery/partial_ack.h"
@@ -45,6 +46,21 @@ uint32_t HopsOf(absl::Span<const MessageView> messages) {
 std::string WebhookId(Composition composition, absl::Span<const MessageView> messages) {
   return composition == Composition::kAlone ? std::string(messages.front().message_id)
                                             : BatchId(messages);
+}
+
+bool SignAnew(HttpRequest& request, PreparedEndpoint& endpoint, WallTime now) {
+  const auto line = [&request](absl::string_view name) -> std::string& {
+    const auto found = std::find_if(request.headers.begin(), request.headers.end(),
+                                    [name](const auto& header) { return header.first == name; });
+    POSTRIDER_CHECK(found != request.headers.end());
+    return found->second;
+  };
+  const int64_t seconds = MillisSinceEpoch(now) / 1000;
+  std::string signature = endpoint.secrets.Sign(line("webhook-id"), seconds, request.body, now);
+  if (signature.empty()) return false;
+  line("webhook-timestamp") = absl::StrCat(seconds);
+  line("webhook-signature") = std::move(signature);
+  return true;
 }
 
 absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,

@@ -34,4 +34,8 @@ std::string WebhookId(Composition composition, absl::Span<const MessageView> mes
 absl::StatusOr<HttpRequest> MakeDeliveryRequest(const DeliveryRequest& input,
                                                 PreparedEndpoint& endpoint, Compressor& compressor);
 
+// Gives a request that MakeDeliveryRequest() made for this endpoint the time `now` and a signature
+// of it. False: no secret is valid any more.
+bool SignAnew(HttpRequest& request, PreparedEndpoint& endpoint, WallTime now);
+
 }  // namespace postrider::delivery

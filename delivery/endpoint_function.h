@@ -181,7 +181,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   PreparedEndpoint* Prepared(EndpointState& state, absl::Status* why);
   absl::StatusOr<HttpRequest> MakeRequest(const EndpointState& state, const Batch& batch,
                                           PreparedEndpoint& prepared, Flight* flight);
-  bool MayStart(const std::string& key, uint64_t flight_id);
+  bool MayStart(const std::string& key, uint64_t flight_id, HttpRequest& request);
   bool IsShutOut(const EndpointState& state, const Flight& flight) const;
   bool IsUpToDate(const EndpointState& state, const Flight& flight) const;
 

@@ -1,6 +1,7 @@
 // The line of endpoints, and what it takes to send a batch.
 
 #include <algorithm>
+#include <chrono>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +18,10 @@
 
 namespace postrider::delivery {
 namespace {
+
+// A request that has waited this long for its slot is signed again; webhook-timestamp tells
+// seconds.
+constexpr std::chrono::seconds kSignedLongAgo{1};
 
 // Retries and backlog get at least one send in five while fresh messages wait.
 constexpr int kFreshInARowMax = 4;
@@ -337,7 +342,7 @@ bool EndpointFunction::IsShutOut(const EndpointState& state, const Flight& fligh
 
 // Asked when a request has its slot: it may have waited for that, and the right to send may have
 // ended meanwhile.
-bool EndpointFunction::MayStart(const std::string& key, uint64_t flight_id) {
+bool EndpointFunction::MayStart(const std::string& key, uint64_t flight_id, HttpRequest& request) {
   if (!ctx_->MayAct()) return false;
   EndpointState* state = endpoints_.Get(key);
   if (state == nullptr) return false;
@@ -345,8 +350,15 @@ bool EndpointFunction::MayStart(const std::string& key, uint64_t flight_id) {
   if (found == state->flights.end()) return false;
   Flight& flight = found->second;
   if (IsShutOut(*state, flight) || !IsUpToDate(*state, flight)) return false;
+  const MonotonicTime now = ctx_->clock().Now();
+  if (now - flight.started >= kSignedLongAgo) {
+    // What cannot be signed any more is made anew, and told why it cannot be.
+    absl::Status why;
+    PreparedEndpoint* const prepared = Prepared(*state, &why);
+    if (prepared == nullptr || !SignAnew(request, *prepared, ctx_->clock().Wall())) return false;
+  }
   flight.tenants = {};
-  flight.on_wire = ctx_->clock().Now();
+  flight.on_wire = now;
   return true;
 }
 
@@ -433,9 +445,9 @@ size_t EndpointFunction::Send(EndpointState& state, Batch batch) {
   program_.metrics().requests_in_flight.Add(1);
   program_.metrics().batch_messages.Observe(static_cast<double>(size));
   const std::weak_ptr<EndpointFunction*> self = self_;
-  request->may_start = [self, key = state.key, id] {
+  request->may_start = [self, key = state.key, id](HttpRequest& made) {
     const std::shared_ptr<EndpointFunction*> function = self.lock();
-    return function != nullptr && (*function)->MayStart(key, id);
+    return function != nullptr && (*function)->MayStart(key, id, made);
   };
   // The program outlives each request; this function need not.
   program_.TakeSlot(state.customer);

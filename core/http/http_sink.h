@@ -49,8 +49,9 @@ struct HttpRequest {
   // None: the system's trust and no certificate of ours. Unfit material ends the request with kTls.
   std::shared_ptr<const TlsMaterial> tls;
   // Asked, if set, when the request has its slot and nothing was sent yet: false ends it with
-  // kAborted. It must not call the sink.
-  std::function<bool()> may_start;
+  // kAborted. It may bring `headers` up to date, which may have waited long, and nothing else. It
+  // must not call the sink.
+  std::function<bool(HttpRequest& request)> may_start;
 };
 
 enum class HttpFailure : uint8_t {

@@ -361,7 +361,7 @@ TEST_F(BacklogHandoverTest, HeldMessagesAreParkedAfterFiveSecondsAndStayHeld) {
   Deliver(1, 10);
   SendAll();
   ASSERT_EQ(sink_->size(), 1u);
-  ASSERT_TRUE(sink_->at(0).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(0));
   HandOver();
   RestoreBacklog();
   for (int64_t n = 1; n <= 10; ++n) DeliverAt(n - 1, MakeRecord(n));
@@ -393,7 +393,7 @@ TEST_F(BacklogHandoverTest, HeldMessagesThatWereParkedAreTriedAtTheDeadline) {
   Start();
   Deliver(1, 10);
   SendAll();
-  ASSERT_TRUE(sink_->at(0).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(0));
   HandOver();
   RestoreBacklog();
   for (int64_t n = 1; n <= 10; ++n) DeliverAt(n - 1, MakeRecord(n));

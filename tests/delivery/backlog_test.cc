@@ -627,7 +627,7 @@ TEST_F(HandoverTest, WithoutAResultItIsTriedAgainAtTheDeadline) {
   Start();
   Deliver(1, 1);
   Turn();
-  ASSERT_TRUE(sink_->at(0).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(0));
   HandOver();
   RestoreBacklog();
   DeliverAt(0, MakeRecord(1));
@@ -644,7 +644,7 @@ TEST_F(HandoverTest, AResultThatStandsInTheLogIsSeenThoughTheHandoverOutlastedTh
   Start();
   Deliver(1, 1);
   Turn();
-  ASSERT_TRUE(sink_->at(0).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(0));
   ctx().manual_clock().Advance(seconds(10));
   HandOver();
   sink_->AnswerStatus(0, 200);
@@ -668,7 +668,7 @@ TEST_F(HandoverTest, PastTheDeadlineItIsTriedAgainAtThePartitionsEndOrFiveSecond
     const size_t before = sink_->size();
     Deliver(1, 1);
     Turn();
-    ASSERT_TRUE(sink_->at(before).request.may_start());
+    ASSERT_TRUE(sink_->MayStart(before));
     const int64_t offset = next_offset_ - 1;
     HandOver();
     ctx().manual_clock().Advance(seconds(17));
@@ -696,7 +696,7 @@ TEST_F(HandoverTest, ARetryWhoseResultStandsInTheLogIsNotSentAtItsDeadline) {
   ParkOneBatch(1, 1);
   Advance(seconds(2));
   ASSERT_EQ(sink_->size(), 2u);
-  ASSERT_TRUE(sink_->at(1).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(1));
   HandOver();
   sink_->AnswerStatus(1, 200);
   Advance(seconds(17));  // nothing has been read meanwhile
@@ -717,7 +717,7 @@ TEST_F(HandoverTest, ARetryWithoutAResultGoesOnAtThePartitionsEnd) {
   ParkOneBatch(1, 1);
   Advance(seconds(2));
   ASSERT_EQ(sink_->size(), 2u);
-  ASSERT_TRUE(sink_->at(1).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(1));
   HandOver();
   Advance(seconds(17));
   RestoreBacklog();
@@ -734,7 +734,7 @@ TEST_F(HandoverTest, AResultThatIsReadBeforeTheRestoreEndsItsRetryThoughThatIsDu
   ParkOneBatch(1, 1);
   Advance(seconds(2));
   ASSERT_EQ(sink_->size(), 2u);
-  ASSERT_TRUE(sink_->at(1).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(1));
   HandOver();
   sink_->AnswerStatus(1, 200);
   function_->OnResult(ctx(), results_.appended.at(0).second);
@@ -754,7 +754,7 @@ TEST_F(HandoverTest, ARequestThatHadNoSlotYetIsPassedOnAsUntried) {
   HandOver();
   RestoreBacklog();
   DeliverAt(0, MakeRecord(1));
-  EXPECT_FALSE(sink_->at(0).request.may_start());
+  EXPECT_FALSE(sink_->MayStart(0));
   sink_->Abort(1);
   sink_->DeliverAborts();
   function_->OnResult(ctx(), results_.appended.at(0).second);
@@ -792,7 +792,7 @@ TEST_F(HandoverTest, ARetryInFlightIsNotSentBesideAndItsFailureCounts) {
   ParkOneBatch(1, 2);
   Advance(seconds(2));
   ASSERT_EQ(sink_->size(), 2u);
-  ASSERT_TRUE(sink_->at(1).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(1));
   HandOver();
   RestoreBacklog();
   Advance(seconds(10));
@@ -817,7 +817,7 @@ TEST_F(HandoverTest, ADrainedMessageInFlightIsHeldThoughItHadNoRecord) {
   sink_->AnswerStatus(0, 200);
   Turn();
   ASSERT_EQ(sink_->size(), 2u);
-  ASSERT_TRUE(sink_->at(1).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(1));
   HandOver();
   RestoreBacklog();
   Turn();

@@ -362,9 +362,9 @@ TEST_F(EndpointFunctionTest, ARequestThatGetsItsSlotWhenItMayNotActIsNotSentAndN
   Deliver(1, 1);
   Turn();
   ASSERT_EQ(sink_->size(), 1u);
-  EXPECT_TRUE(sink_->at(0).request.may_start());
+  EXPECT_TRUE(sink_->MayStart(0));
   ctx().set_may_act(false);
-  EXPECT_FALSE(sink_->at(0).request.may_start());
+  EXPECT_FALSE(sink_->MayStart(0));
   sink_->Abort(1);
   sink_->DeliverAborts();
   Turn();
@@ -376,7 +376,7 @@ TEST_F(EndpointFunctionTest, ARequestThatGetsItsSlotWhenItMayNotActIsNotSentAndN
   ASSERT_EQ(sink_->size(), 2u);
   EXPECT_EQ(sink_->at(1).Header("webhook-attempt"), "1");
   ctx().Close(*function_);
-  EXPECT_FALSE(sink_->at(1).request.may_start());
+  EXPECT_FALSE(sink_->MayStart(1));
 }
 
 TEST_F(EndpointFunctionTest, AStopSendsOpenBatchesAtOnce) {

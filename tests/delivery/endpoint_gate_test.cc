@@ -241,10 +241,10 @@ TEST_F(EndpointGateTest, ARequestThatWaitsForASlotIsNotBegunWhenItsEndpointWasPa
   Deliver(1, 1);
   SendAll();
   ASSERT_EQ(Open(), 1u);
-  EXPECT_TRUE(sink_->at(0).request.may_start());
+  EXPECT_TRUE(sink_->MayStart(0));
   settings_.pause.by_customer = true;
   Publish(11);
-  EXPECT_FALSE(sink_->at(0).request.may_start());
+  EXPECT_FALSE(sink_->MayStart(0));
 }
 
 TEST_F(EndpointGateTest, APauseHoldsOverRestarts) {

@@ -330,7 +330,7 @@ TEST_F(OrderingTest, AHandoverAbortsWhatIsInFlightAndPassesNothingOn) {
   Begin();
   Deliver(1, 2);
   SendAll();
-  ASSERT_TRUE(sink_->at(0).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(0));
   function_->OnDrain(ctx(), KeyedProcessFunction::Drain::kHandover);
   ctx().set_may_act(false);
   EXPECT_THAT(function_->Operations(), IsEmpty());

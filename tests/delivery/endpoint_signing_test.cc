@@ -238,6 +238,36 @@ TEST_F(EndpointSigningTest, SIGN_03_BothSecretsSignUntilTheOldOneEndsAndTheNewes
   EXPECT_TRUE(Verifies(sink_->last(), kSecret, Wall()));
 }
 
+// SIGN-03, SIGN-07
+TEST_F(EndpointSigningTest, ARequestThatWaitedForItsSlotIsSignedWhenItGetsIt) {
+  settings_.mode = EndpointMode::kStreaming;
+  const WallTime ends = Wall() + seconds(60);
+  secrets_ = {{kOtherSecret, Wall(), {}, kPrivateKey}, {kSecret, Wall(), ends, kPrivateKey}};
+  Publish();
+  Start();
+  Deliver(1, 1);
+  Turn();
+  ASSERT_EQ(sink_->size(), 1u);
+  const FakeHttpSink::Sent& sent = sink_->at(0);
+  const std::string timestamp = sent.Header("webhook-timestamp");
+  const std::string signature = sent.Header("webhook-signature");
+  const std::string body = sent.request.body;
+  ctx().manual_clock().Advance(milliseconds(999));
+  ASSERT_TRUE(sink_->MayStart(0));
+  EXPECT_EQ(sent.Header("webhook-timestamp"), timestamp);
+  EXPECT_EQ(sent.Header("webhook-signature"), signature);
+  // The older secret ends while the request waits.
+  ctx().manual_clock().Advance(milliseconds(59'001));
+  ASSERT_TRUE(sink_->MayStart(0));
+  EXPECT_EQ(sent.Header("webhook-timestamp"), absl::StrCat(MillisSinceEpoch(Wall()) / 1000));
+  EXPECT_TRUE(Verifies(sent, kOtherSecret, Wall()));
+  EXPECT_FALSE(Verifies(sent, kSecret, Wall()));
+  EXPECT_EQ(sent.request.body, body);
+  EXPECT_EQ(sent.Header("webhook-attempt"), "1");
+  sink_->AnswerStatus(0, 200);
+  EXPECT_TRUE(ctx().IsCompleted(1));
+}
+
 TEST_F(EndpointSigningTest, SIGN_07_TheTimeIsThatOfSendingInWholeSecondsAndNoIdHasAPoint) {
   settings_.mode = EndpointMode::kStreaming;
   Publish();

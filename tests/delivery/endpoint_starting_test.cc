@@ -46,7 +46,7 @@ class StartingTest : public DeliveryFixture {
   }
   // It has its slot. What may not start ends as the sink ends it.
   bool Starts(size_t index) {
-    if (sink_->at(index).request.may_start()) return true;
+    if (sink_->MayStart(index)) return true;
     sink_->Abort(sink_->at(index).id);
     sink_->DeliverAborts();
     SendAll();
@@ -199,7 +199,7 @@ TEST_F(StartingTest, OnlyTheProbeIsStartedWhenTheBreakerHasOpened) {
   }
   SendAll();
   ASSERT_EQ(sink_->size(), 12u);
-  EXPECT_TRUE(sink_->at(10).request.may_start()) << "nine failures are not ten";
+  EXPECT_TRUE(sink_->MayStart(10)) << "nine failures are not ten";
   sink_->AnswerStatus(9, 500);
   EXPECT_FALSE(Starts(11));
   Settle();

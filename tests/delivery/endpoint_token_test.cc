@@ -207,9 +207,9 @@ TEST_F(EndpointTokenTest, ARequestWhoseTokenHasEndedBeforeItsSlotGetsAnother) {
   SendAll();
   ASSERT_EQ(sink_->size(), 2u);
   ctx().manual_clock().Advance(std::chrono::milliseconds(54'999));
-  ASSERT_TRUE(sink_->at(1).request.may_start());
+  ASSERT_TRUE(sink_->MayStart(1));
   ctx().manual_clock().Advance(std::chrono::milliseconds(1));
-  ASSERT_FALSE(sink_->at(1).request.may_start());
+  ASSERT_FALSE(sink_->MayStart(1));
   sink_->Abort(sink_->at(1).id);
   sink_->DeliverAborts();
   SendAll();

@@ -154,7 +154,7 @@ class OrderingPropertyTest : public DeliveryFixture {
   void Look() {
     for (; seen_ < sink_->size(); ++seen_) {
       const std::vector<size_t> messages = MessagesOf(sink_->at(seen_));
-      if (!sink_->at(seen_).request.may_start()) continue;
+      if (!sink_->MayStart(seen_)) continue;
       switch (Below(4)) {
         case 0:
           break;  // no connection

@@ -71,6 +71,11 @@ class FakeHttpSink final : public HttpSink {
   // The requests in the order in which they were sent, from 0.
   Sent& at(size_t index) { return *sent_.at(index); }
   Sent& last() { return *sent_.back(); }
+  // Whether it may start now that it has its slot; it has its latest headers then.
+  bool MayStart(size_t index) {
+    HttpRequest& request = at(index).request;
+    return request.may_start(request);
+  }
 
   void Answer(size_t index, HttpResult result) {
     Sent& sent = at(index);

@@ -273,7 +273,7 @@ void CurlSink::Pump() {
       HttpResult result;
       result.failure = HttpFailure::kAddressRefused;
       Forget(transfer, std::move(result));
-    } else if (transfer.request.may_start && !transfer.request.may_start()) {
+    } else if (transfer.request.may_start && !transfer.request.may_start(transfer.request)) {
       HttpResult result;
       result.failure = HttpFailure::kAborted;
       result.timings.queued = loop_.clock().Now() - transfer.accepted;

@@ -152,7 +152,7 @@ TEST_F(SinkFlowTest, AskedWhenItGetsItsSlotARequestMayStillNotStart) {
   bool may = true;
   for (int i = 0; i < 5; ++i) {
     HttpRequest request = Request(stub.url());
-    request.may_start = [&may] { return may; };
+    request.may_start = [&may](HttpRequest&) { return may; };
     SendAsync(std::move(request));
   }
   ASSERT_TRUE(Run([&] { return stub.requests().size() == 1; }));
@@ -164,6 +164,26 @@ TEST_F(SinkFlowTest, AskedWhenItGetsItsSlotARequestMayStillNotStart) {
     EXPECT_EQ(results_[i].failure, HttpFailure::kAborted);
     EXPECT_FALSE(results_[i].request_sent);
   }
+}
+
+TEST_F(SinkFlowTest, WhoIsAskedWhenARequestGetsItsSlotMayBringItsHeadersUpToDate) {
+  options_.host_in_flight_max = 1;
+  RawSocketStub stub(*loop_);
+  std::string now = "one";
+  for (int i = 0; i < 2; ++i) {
+    HttpRequest request = Request(stub.url());
+    request.headers.emplace_back("x-time", "old");
+    request.may_start = [&now](HttpRequest& made) {
+      made.headers.back().second = now;
+      now = "the other one";
+      return true;
+    };
+    SendAsync(std::move(request));
+  }
+  ASSERT_TRUE(RunUntilResults(2));
+  ASSERT_EQ(stub.requests().size(), 2u);
+  EXPECT_THAT(stub.requests()[0].head, testing::HasSubstr("x-time: one\r\n"));
+  EXPECT_THAT(stub.requests()[1].head, testing::HasSubstr("x-time: the other one\r\n"));
 }
 
 TEST_F(SinkFlowTest, AbortEndsARequestInEveryState) {
