@@ -1,8 +1,13 @@
 #include "serve/pool_roles.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +29,7 @@ constexpr seconds kMemoryInterval{2};
 // Before a worker leaves topics that are rescaled its requests end; they do within their timeout.
 constexpr seconds kInFlightWait{20};
 constexpr milliseconds kInFlightLook{100};
+constexpr seconds kWrittenLook{1};
 // How long the threads of a role that has stopped may take to end.
 constexpr seconds kDisposeWait{5};
 
@@ -114,9 +120,15 @@ absl::Status PoolRoles::FollowWithMatcher() {
     return absl::OkStatus();
   }
   if (!plan_.match) return absl::OkStatus();
+  if (!written_) {
+    AskWhetherWritten();
+    return absl::OkStatus();
+  }
+  subscriptions::MatcherTarget target = TargetOf(options_, plan_);
+  target.written = *written_;
   ASSIGN_OR_RETURN(matcher_.role, subscriptions::MatcherRole::Start(
                                       parts_.log, parts_.clock, parts_.metrics, options_.matcher,
-                                      TargetOf(options_, plan_), options_.snapshot.age_max));
+                                      target, options_.snapshot.age_max));
   matcher_.generation = plan_.generation;
   matcher_.role->SetSnapshot(snapshot_);
   return absl::OkStatus();
@@ -149,6 +161,31 @@ absl::Status PoolRoles::FollowWithWorker() {
   SetDraining(plan_.work == PoolPlan::Work::kDrain);
   if (!std::exchange(looks_at_memory_, true)) LookAtMemory();
   return absl::OkStatus();
+}
+
+// Goes on with the plan when it is known. A partition that does not tell is asked again, unless
+// another one has said enough.
+void PoolRoles::AskWhetherWritten() {
+  if (asks_whether_written_) return;
+  asks_whether_written_ = true;
+  const subscriptions::MatcherTarget target = TargetOf(options_, plan_);
+  const std::string topic = subscriptions::MatcherRole::Topics(target, 1).front().name;
+  std::vector<TopicPartition> partitions;
+  for (int32_t i = 0; i < target.key_groups; ++i) partitions.push_back({topic, i});
+  parts_.log.Ends(
+      parts_.loop, std::move(partitions),
+      [this,
+       alive = std::weak_ptr<const int>(alive_)](const std::vector<absl::optional<int64_t>>& ends) {
+        if (alive.expired()) return;
+        asks_whether_written_ = false;
+        const bool any = std::any_of(ends.begin(), ends.end(),
+                                     [](const auto& end) { return end.value_or(0) > 0; });
+        const bool all =
+            std::all_of(ends.begin(), ends.end(), [](const auto& end) { return end.has_value(); });
+        if (!any && !all) return LookAgainIn(kWrittenLook);
+        written_ = any;
+        FollowPlan();
+      });
 }
 
 void PoolRoles::SetDraining(bool draining) {

@@ -80,6 +80,7 @@ class PoolRoles {
   void FollowPlan();
   void LookAgainIn(Duration delay);
   absl::Status FollowWithMatcher();
+  void AskWhetherWritten();
   absl::Status FollowWithWorker();
   delivery::WorkerParts MakeWorkerParts();
   void SetDraining(bool draining);
@@ -103,10 +104,14 @@ class PoolRoles {
   std::shared_ptr<const subscriptions::Snapshot> snapshot_;  // the newest
   PoolPlan plan_;                                            // followed last
   TimerId plan_timer_ = 0;
+  // Whether anything was ever written to the dispatch topic, once that is known.
+  absl::optional<bool> written_;
+  bool asks_whether_written_ = false;
   absl::optional<MonotonicTime> draining_since_;  // of the worker
   bool looks_at_memory_ = false;
   bool left_behind_ = false;  // threads of a role
   bool stopping_ = false;
+  const std::shared_ptr<const int> alive_ = std::make_shared<const int>(0);
 };
 
 }  // namespace postrider

@@ -71,8 +71,9 @@ void ProgramOptions::Register(Options& options) {
   options.AddChoice("log.level", &log_level, {"debug", "info", "warn", "error"},
                     "The least level of log lines.");
   options.AddDuration(
-      "startup_timeout", &startup_timeout, milliseconds(1'000), std::chrono::hours(24),
-      "How long a start waits for the log, Kafka above all, before the process gives up.");
+      "startup_timeout", &startup_timeout, milliseconds(0), std::chrono::hours(24),
+      "How long a start waits for the log, Kafka above all, before the process gives up; 0 for as "
+      "long as it takes, alive and not ready.");
   options.AddDuration("stop_grace", &stop_grace, milliseconds(1'000), std::chrono::hours(1),
                       "How much longer than worker.stop_wait_max a stop may take before the "
                       "process ends as it is, with exit status 3.");

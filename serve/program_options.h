@@ -42,7 +42,7 @@ struct ProgramOptions {
   std::string data_dir = "./postrider-data";
   std::string key_file;
   std::string log_level = "info";
-  std::chrono::milliseconds startup_timeout{60'000};
+  std::chrono::milliseconds startup_timeout{0};
   std::chrono::milliseconds stop_grace{15'000};
 
   DatabaseOptions database;

@@ -61,6 +61,9 @@ constexpr seconds kKeyFileInterval{1};
 // How long a start waits for the addresses of our own servers.
 constexpr seconds kOwnNamesWait{5};
 constexpr seconds kBrokersWait{2};
+// While the log is waited for: how soon it is asked again, and how often the wait is told of.
+constexpr seconds kAskAgain{1};
+constexpr seconds kTellInterval{30};
 
 absl::Status NotStarted() { return absl::UnavailableError("it has not started"); }
 
@@ -182,23 +185,35 @@ class Service {
     return brokers;
   }
 
+  // For as long as it takes, unless startup_timeout says otherwise: who starts us would only do so
+  // again.
   absl::Status WaitForLog() {
     // A call holds the loop up: none is long, so that the probes and the signals are served.
     constexpr milliseconds kPing{1'000};
     constexpr milliseconds kEnsure{2'000};
-    const MonotonicTime until = clock_.Now() + options_.startup_timeout;
+    const MonotonicTime begun = clock_.Now();
+    const bool for_ever = options_.startup_timeout == milliseconds(0);
+    const MonotonicTime until = for_ever ? MonotonicTime::max() : begun + options_.startup_timeout;
+    MonotonicTime tell = begun;
     while (true) {
       absl::Status status = log_ == nullptr ? OpenLog() : absl::OkStatus();
       if (status.ok()) status = log_->Ping(kPing);
       if (status.ok()) status = log_->EnsureTopics(OwnTopics(options_), kEnsure);
       if (status.ok()) status = EnsurePoolTopics(options_, *log_, clock_, kEnsure);
+      log_status_ = status;
       if (status.ok()) return status;
       const bool retry = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
                          absl::IsResourceExhausted(status);
-      if (!retry || clock_.Now() >= until) return status;
-      POSTRIDER_LOG(kWarn, "waiting for the log", {"why", status.message()});
-      // Serves the probes and the signals meanwhile.
-      loop_->RunOnce(milliseconds(200));
+      const MonotonicTime now = clock_.Now();
+      if (!retry || now >= until) return status;
+      if (now >= tell) {
+        tell = now + kTellInterval;
+        POSTRIDER_LOG(kWarn, "waiting for the log", {"why", status.message()},
+                      {"for_s", std::chrono::duration_cast<seconds>(now - begun).count()});
+      }
+      // Serves the probes and the signals meanwhile: an answer takes several turns.
+      const MonotonicTime again = now + kAskAgain;
+      while (clock_.Now() < again && !stopping_) loop_->RunOnce(again - clock_.Now());
       if (stopping_) return absl::CancelledError("stopped while waiting for the log");
     }
   }
@@ -305,6 +320,7 @@ class Service {
     std::vector<api::Readiness> parts;
     parts.push_back({"running", stopping_ ? absl::UnavailableError("the process is stopping")
                                           : absl::OkStatus()});
+    if (!log_status_.ok()) parts.push_back({"log", log_status_});
     if (NeedsSnapshot()) parts.push_back({"snapshot", SnapshotStatus()});
     if (options_.Has("worker")) {
       parts.push_back({"worker", pool_ != nullptr ? pool_->WorkerStatus() : NotStarted()});
@@ -391,7 +407,8 @@ class Service {
   std::unique_ptr<WorkerStores> stores_;
   std::unique_ptr<EventLoop> loop_;
   std::unique_ptr<Log> log_;
-  KafkaLog* kafka_ = nullptr;  // log_, when it is that
+  absl::Status log_status_ = NotStarted();  // of a start: whether it can be worked with
+  KafkaLog* kafka_ = nullptr;               // log_, when it is that
   NetworkRules network_;
   std::unique_ptr<Resolver> resolver_;
   std::unique_ptr<api::Server> probes_;

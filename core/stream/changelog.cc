@@ -179,7 +179,10 @@ absl::StatusOr<ChangelogReplay::Step> ChangelogReplay::Read(absl::string_view ke
   ASSIGN_OR_RETURN(ChangelogRecord record, DecodeChangelogRecord(key, value));
   Step step;
   if (record.identity.empty()) {
-    if (record.kind == ChangelogKind::kMarker) fence_ = std::max(fence_, record.epoch);
+    if (record.kind == ChangelogKind::kMarker) {
+      fence_ = std::max(fence_, record.epoch);
+      if (record.epoch < own_epoch_) owner_before_ = std::max(owner_before_, record.epoch);
+    }
     return step;
   }
   if (record.kind == ChangelogKind::kFinish) {

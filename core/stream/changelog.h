@@ -112,6 +112,8 @@ class ChangelogReplay {
   std::vector<std::string> TakeErasable();
 
   uint64_t fence() const { return fence_; }
+  // The highest epoch below this task's that has a marker: of the owner before. 0: there is none.
+  uint64_t owner_before() const { return owner_before_; }
   uint64_t fenced() const { return fenced_; }  // records that were ignored behind a marker
   size_t identities() const { return known_.size(); }
   // What it holds, about.
@@ -144,6 +146,7 @@ class ChangelogReplay {
   std::vector<std::string> erasable_;
   size_t erasable_bytes_ = 0;
   uint64_t fence_ = 0;
+  uint64_t owner_before_ = 0;
   uint64_t fenced_ = 0;
 };
 

@@ -58,6 +58,9 @@ struct JobOptions {
   std::chrono::milliseconds gather{0};
   std::chrono::microseconds gather_per_partition{500};
   StartPolicy start = StartPolicy::kLogStart;
+  // It is known from elsewhere that the group has committed before: without any commit it has lost
+  // them, and nothing may be left out.
+  bool group_had_commits = false;
   int shards = 1;                         // 1..64
   int64_t pending_records_max = 100'000;  // per shard; at either bound it stops reading
   int64_t pending_bytes_max = 64 << 20;

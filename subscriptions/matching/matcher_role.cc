@@ -114,6 +114,7 @@ absl::StatusOr<std::unique_ptr<MatcherRole>> MatcherRole::Start(
   job.producer.linger = std::min(options.linger, kBurst);
   job.start =
       options.start == "latest" ? StartPolicy::kLogStartOnceEstablished : StartPolicy::kLogStart;
+  job.group_had_commits = target.written;
   job.shards = static_cast<int>(options.shards);
   job.pending_records_max = options.events_max;
   job.pending_bytes_max = options.bytes_max;

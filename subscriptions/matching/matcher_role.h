@@ -43,6 +43,9 @@ struct MatcherTarget {
   std::string pool = "default";
   int32_t key_groups = 64;
   uint64_t generation = 1;  // of the pool's topics: see core/stream/control_record.h
+  // The dispatch topic was written to, so that matchers have committed before: a group without any
+  // commit has lost them, and reads its sources from their start whatever `start` says.
+  bool written = false;
 };
 
 // The matcher: reads the source topics and fills the dispatch topic. Threads: Start, Stop and

@@ -325,6 +325,11 @@ absl::optional<CommittedPosition> MemoryLog::Committed(const std::string& group,
   return found->second;
 }
 
+void MemoryLog::ForgetCommits(const std::string& group) {
+  absl::MutexLock lock(&impl_->mutex);
+  impl_->groups.group(group).committed.clear();
+}
+
 void MemoryLog::SetCommitted(const std::string& group, const TopicPartition& tp,
                              CommittedPosition position) {
   absl::MutexLock lock(&impl_->mutex);

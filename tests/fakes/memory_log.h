@@ -92,6 +92,8 @@ class MemoryLog final : public Log {
   absl::optional<CommittedPosition> Committed(const std::string& group,
                                               const TopicPartition& tp) const;
   void SetCommitted(const std::string& group, const TopicPartition& tp, CommittedPosition position);
+  // As when a group was empty for too long, or is deleted.
+  void ForgetCommits(const std::string& group);
   // Called for each position when it is stored, by whatever thread stores it. The log's lock is
   // held: it must not call the log.
   using CommitObserver =

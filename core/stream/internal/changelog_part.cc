@@ -59,6 +59,7 @@ ChangelogPart::~ChangelogPart() = default;
 void ChangelogPart::EndRestore() {
   POSTRIDER_CHECK(replay_ != nullptr);
   backend_.EndRestore();
+  owner_before_ = replay_->owner_before();
   replay_.reset();
   owner_.OnPartRestored(*this);
 }

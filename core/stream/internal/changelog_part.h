@@ -75,6 +75,8 @@ class ChangelogPart final : private ChangelogWriter {
   }
   void EndRestore();
   bool restored() const { return replay_ == nullptr; }
+  // Once restored: as ChangelogReplay::owner_before().
+  uint64_t owner_before() const { return owner_before_; }
   void Fail(absl::Status why) { owner_.OnPartFailed(std::move(why)); }
 
   // The producer may have room again.
@@ -117,6 +119,7 @@ class ChangelogPart final : private ChangelogWriter {
   std::unique_ptr<ChangelogReplay> replay_;
   StateBackend backend_;
 
+  uint64_t owner_before_ = 0;
   bool marker_sent_ = false;
   absl::optional<int64_t> marker_;
   uint64_t writes_ = 0;  // that the producer took

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
@@ -34,6 +35,7 @@ void ShardImpl::OnAssigned(Assignment assignment) {
   metrics_.rebalances.Increment();
   ForgetOutstanding();
   if (leaving_) return;
+  group_lost_commits_ = options_.group_had_commits && !assignment.group_has_commits;
   const StartPosition::At fresh_start = FreshStart(assignment.group_has_commits);
   fenced_ = false;
   claim_failures_ = 0;
@@ -45,6 +47,9 @@ void ShardImpl::OnAssigned(Assignment assignment) {
   index_of_tasks_.clear();
 
   std::map<TopicPartition, std::unique_ptr<Task>> before = std::exchange(tasks_, {});
+  for (const auto& [tp, task] : before) {
+    if (task->acknowledged()) committed_before_[tp] = task->acknowledged()->offset;
+  }
   int64_t kept = 0;
   for (const AssignedPartition& partition : assignment.partitions) {
     std::unique_ptr<Task>& task = tasks_[partition.tp];
@@ -81,7 +86,8 @@ void ShardImpl::OnAssigned(Assignment assignment) {
 // first, or after it was told that nothing matches, is of a topic that was made meanwhile: nothing
 // of it may be left out.
 StartPosition::At ShardImpl::FreshStart(bool group_has_commits) {
-  if (options_.start == StartPolicy::kLogStart || ever_ran_ || nothing_matches_) {
+  if (options_.start == StartPolicy::kLogStart || options_.group_had_commits || ever_ran_ ||
+      nothing_matches_) {
     return StartPosition::At::kLogStart;
   }
   const int64_t now = Now().time_since_epoch().count();
@@ -115,6 +121,8 @@ std::unique_ptr<Task> ShardImpl::MakeTask(const AssignedPartition& partition) {
   task->created_in = assignment_;
   if (committed) {
     task->Locate(partition.committed->offset, metadata ? metadata->completed : OffsetSet());
+  } else {
+    task->found_no_commit = task->epoch();
   }
   return task;
 }
@@ -198,7 +206,15 @@ void ShardImpl::BeginDeferred() {
   consumer_->Start(std::move(positions));
 }
 
-void ShardImpl::TaskRestored(Task&) {
+void ShardImpl::TaskRestored(Task& task) {
+  if (task.found_no_commit) {
+    // Nobody writes a marker before its claim is acknowledged.
+    const uint64_t before = task.OwnerBefore();
+    if (before > 0 && before < *task.found_no_commit) {
+      CommitIsGone(task, "its changelog shows an owner before");
+    }
+    task.found_no_commit.reset();
+  }
   // Else the next assignment begins with it, or all do together.
   if (phase_ != Phase::kRunning || stopping_ || begin_deferred_) return;
   loop_.CancelTimer(begin_timer_);
@@ -242,6 +258,25 @@ void ShardImpl::BeginAnew(Task& task, int64_t offset, Claim claim) {
 void ShardImpl::LocateFresh(Task& task, int64_t offset) {
   task.Locate(offset, OffsetSet());
   fresh_located_ = true;
+  const bool trims = options_.trim_safety > milliseconds::zero();
+  if (committed_before_.contains(task.partition())) {
+    CommitIsGone(task, "this process had committed it");
+  } else if (group_lost_commits_) {
+    CommitIsGone(task, "the group had committed before");
+  } else if (trims && offset > 0) {
+    CommitIsGone(task, "the topic was trimmed, which is done below commits only");
+  }
+}
+
+// A group that was empty for longer than the log keeps its commits, or that somebody has deleted.
+void ShardImpl::CommitIsGone(Task& task, absl::string_view why) {
+  if (!std::exchange(task.found_no_commit, absl::nullopt)) return;
+  metrics_.commits_gone.Increment();
+  const auto before = committed_before_.find(task.partition());
+  POSTRIDER_LOG(kError, "a commit is gone: records are read again from where the log begins",
+                {"job", options_.name}, {"partition", task.partition().ToString()}, {"why", why},
+                {"begins_at", task.tracker().watermark()},
+                {"committed_before", before != committed_before_.end() ? before->second : -1});
 }
 
 void ShardImpl::ResumeTasks() {

@@ -152,6 +152,8 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   enum class Claim { kStands, kAnew };
   void BeginAnew(Task& task, int64_t offset, Claim claim = Claim::kStands);
   void LocateFresh(Task& task, int64_t offset);
+  // Tells that the group had a commit of the partition, as `why` shows, which is gone.
+  void CommitIsGone(Task& task, absl::string_view why);
   void ResumeTasks();
 
   // Commits.
@@ -228,11 +230,14 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   std::unique_ptr<GroupConsumer> consumer_;
   std::map<TopicPartition, std::unique_ptr<Task>> tasks_;
   absl::flat_hash_map<TopicKey, Task*> index_of_tasks_;
+  // The last acknowledged offsets of partitions that this shard has given back.
+  std::map<TopicPartition, int64_t> committed_before_;
   Task* last_found_ = nullptr;
 
   Phase phase_ = Phase::kIdle;
   bool ever_ran_ = false;
-  bool nothing_matches_ = false;  // there is no topic to read yet
+  bool group_lost_commits_ = false;  // in the present assignment
+  bool nothing_matches_ = false;     // there is no topic to read yet
   bool reachable_ = true;
   bool fenced_ =
       false;  // the group has moved on: nothing is committed or done until it assigns again

@@ -70,6 +70,8 @@ ShardMetrics Make(const Maker& m) {
                     "Tasks that came straight back and kept their memory."),
       m.MakeCounter("postrider_stream_metadata_unreadable_total",
                     "Commits found with metadata that is not ours."),
+      m.MakeCounter("postrider_stream_commits_gone_total",
+                    "Partitions found without a commit though the group had one."),
       m.OutOfRange("below_start"),
       m.OutOfRange("above_end"),
       m.MakeCounter("postrider_stream_trims_failed_total", "Trims that the log refused."),

@@ -36,6 +36,7 @@ struct ShardMetrics {
   Counter& task_restarts;
   Counter& tasks_kept;
   Counter& metadata_unreadable;
+  Counter& commits_gone;
   Counter& below_log_start;
   Counter& above_log_end;
   Counter& trims_failed;

@@ -108,6 +108,12 @@ void Task::OnPartRoom() {
   if (open() && !failure_) function_->OnRoom(*this);
 }
 
+uint64_t Task::OwnerBefore() const {
+  uint64_t before = 0;
+  for (const auto& part : parts_) before = std::max(before, part->owner_before());
+  return before;
+}
+
 void Task::RetryWrites() {
   for (const auto& part : parts_) part->Retry();
 }

@@ -87,6 +87,8 @@ class Task final : public TaskContext, private PartOwner {
              KeyedProcessFunction::CloseReason reason = KeyedProcessFunction::CloseReason::kEnded);
   bool open() const { return function_ != nullptr; }
   bool running() const { return state_ == TaskState::kRunning && !failure_.has_value(); }
+  // Running, or restored beside: the highest epoch of an owner before that its changelogs show.
+  uint64_t OwnerBefore() const;
   bool restoring() const { return state_ == TaskState::kRestoring && !failure_.has_value(); }
   KeyedProcessFunction& function() { return *function_; }
 
@@ -138,8 +140,11 @@ class Task final : public TaskContext, private PartOwner {
   int failures = 0;
   absl::optional<MonotonicTime> opened_at;
   TimerId reopen_timer = 0;
-  bool behind = false;    // records were passed over for want of room
-  bool reading = false;   // what comes from its partition is read from its own position
+  bool behind = false;   // records were passed over for want of room
+  bool reading = false;  // what comes from its partition is read from its own position
+  // The epoch of this owner when it found no commit at all, until it is known whether there had
+  // been one.
+  absl::optional<uint64_t> found_no_commit;
   int64_t forgotten = 0;  // by the last commit that was sent
   // Where its partition ended when that was read last; behind the last record there may be markers.
   int64_t ended_at = 0;

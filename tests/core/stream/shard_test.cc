@@ -908,6 +908,63 @@ TEST_F(ShardTest, TaskThatLosesTheRightToCommitBeginsAgainFromItsLastCommit) {
   EXPECT_EQ(Committed(t1_), 3);
 }
 
+// ---- Commits that are gone ----
+
+TEST_F(ShardTest, CommitThatThisShardHadMadeIsMissed) {
+  Write(t0_, 3);
+  auto a = Join();
+  Settle({a.get()});
+  a->At(t0_).CompleteAll();
+  Pass(seconds(1), {a.get()});
+  EXPECT_EQ(a->Metric("postrider_stream_commits_gone_total"), 0) << "a group begins without any";
+  const uint64_t member = log_.Members("g").front();
+  log_.Isolate("g", member, true);
+  Pass(seconds(1), {a.get()});
+  log_.Expire("g", member);
+  log_.ForgetCommits("g");
+  log_.Isolate("g", member, false);
+  a->Take(t0_);
+  Pass(seconds(1), {a.get()});
+  EXPECT_EQ(a->Metric("postrider_stream_commits_gone_total"), 2);
+  EXPECT_THAT(a->Take(t0_), Contains("element 0")) << "from the log's start";
+}
+
+TEST_F(ShardTest, TopicThatWasTrimmedHadACommit) {
+  Write(t0_, 5);
+  log_.TrimNow(t0_, 2);
+  {
+    auto a = Join();
+    Settle({a.get()});
+    EXPECT_EQ(a->Metric("postrider_stream_commits_gone_total"), 0)
+        << "others may trim it by their own rules";
+  }
+  log_.ForgetCommits("g");
+  Pass(seconds(10), {});
+  options_.trim_safety = std::chrono::hours(1);
+  auto b = Join();
+  Pass(seconds(10), {b.get()});
+  EXPECT_EQ(b->Metric("postrider_stream_commits_gone_total"), 1) << "t/1 is as it was made";
+  EXPECT_THAT(b->Take(t0_), Contains("element 2"));
+}
+
+TEST_F(ShardTest, SourceOfAGroupThatHadCommitsBeginsAtTheStartWithoutAny) {
+  options_.start = StartPolicy::kLogStartOnceEstablished;
+  options_.group_had_commits = true;
+  Write(t0_, 2);
+  {
+    auto a = Join();
+    Settle({a.get()});
+    EXPECT_THAT(a->Take(t0_), ElementsAre("open", "element 0", "element 1", "end 2", "resume"));
+    EXPECT_EQ(a->Metric("postrider_stream_commits_gone_total"), 2);
+  }
+  log_.MakeTopic("u", 1);
+  options_.group.topics = {"t", "u"};
+  Pass(seconds(10), {});
+  auto b = Join();
+  Pass(seconds(10), {b.get()});
+  EXPECT_EQ(b->Metric("postrider_stream_commits_gone_total"), 0) << "a new topic has no commit yet";
+}
+
 // ---- Log start and end ----
 
 TEST_F(ShardTest, CommitBelowTheLogStartIsAnIncidentAndGoesOnFromTheStart) {
