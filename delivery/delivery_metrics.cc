@@ -24,6 +24,8 @@ absl::string_view ParkReasonName(ParkReason reason) {
       return "rescale";
     case ParkReason::kStopped:
       return "stopped";
+    case ParkReason::kHoles:
+      return "holes";
   }
   return "unknown";
 }

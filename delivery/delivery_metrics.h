@@ -24,8 +24,9 @@ enum class ParkReason : uint8_t {
   kLongWait,  // its open batch waits for long
   kRescale,   // its pool gets another number of key groups
   kStopped,   // its endpoint is paused or disabled, or its breaker is open
+  kHoles,     // too much was completed above it
 };
-inline constexpr int kParkReasons = 7;
+inline constexpr int kParkReasons = 8;
 absl::string_view ParkReasonName(ParkReason reason);
 
 // The worker's metrics; shared by its shards.

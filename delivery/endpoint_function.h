@@ -98,6 +98,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void OnRoom(TaskContext& ctx) override;
   void OnResume(TaskContext& ctx) override;
   void OnPressure(TaskContext& ctx) override;
+  void OnHoles(TaskContext& ctx, int64_t below) override;
   void OnDrain(TaskContext& ctx, Drain kind) override;
   size_t in_flight() const override;
   std::vector<Operation> Operations() const override;
@@ -332,7 +333,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   bool Spills(const EndpointState& state, const Message& message) const;
   bool Spill(EndpointState& state, uint64_t order, const IdBytes& digest, absl::string_view encoded,
              ParkReason reason);
-  absl::optional<MonotonicTime> OldestPending(const EndpointState& state) const;
+  const Message* OldestPending(const EndpointState& state) const;
   static bool Rests(EndpointState& state, MonotonicTime now);
   void ParkOld();
   bool HasListed(const EndpointState& state) const;
@@ -390,6 +391,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   bool Hold(EndpointState& state, Message& message);
   Batch TakeHeld(const IdBytes& id);
   void ParkHeld(const IdBytes& id, Held& held, ParkReason reason);
+  void ParkHeldWhere(absl::FunctionRef<bool(const Message&)> holds, ParkReason reason);
   void ParkHeldOlderThan(Duration age, ParkReason reason);
   void SetInheritedTimer();
   void EndInherited();

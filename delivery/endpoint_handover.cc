@@ -213,14 +213,20 @@ void EndpointFunction::ParkHeld(const IdBytes& id, Held& held, ParkReason reason
   DropParkedContents(batch);
 }
 
-void EndpointFunction::ParkHeldOlderThan(Duration age, ParkReason reason) {
-  const MonotonicTime now = ctx_->clock().Now();
+// Those whose first message that pends is such.
+void EndpointFunction::ParkHeldWhere(absl::FunctionRef<bool(const Message&)> holds,
+                                     ParkReason reason) {
   for (auto& [id, held] : held_) {
     const std::vector<Message>& messages = held.batch.messages;
     const auto pending = std::find_if(messages.begin(), messages.end(),
                                       [](const Message& message) { return message.pending; });
-    if (pending != messages.end() && now - pending->arrived >= age) ParkHeld(id, held, reason);
+    if (pending != messages.end() && holds(*pending)) ParkHeld(id, held, reason);
   }
+}
+
+void EndpointFunction::ParkHeldOlderThan(Duration age, ParkReason reason) {
+  const MonotonicTime now = ctx_->clock().Now();
+  ParkHeldWhere([&](const Message& message) { return now - message.arrived >= age; }, reason);
 }
 
 Batch EndpointFunction::TakeHeld(const IdBytes& id) {

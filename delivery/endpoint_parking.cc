@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -192,8 +193,8 @@ void EndpointFunction::ParkAll(EndpointState& state, ParkReason reason) {
 // What was refused before.
 void EndpointFunction::ParkAgain(EndpointState& state) {
   const uint8_t wanted = std::exchange(state.park_wanted, uint8_t{0});
-  for (const ParkReason reason :
-       {ParkReason::kRescale, ParkReason::kAge, ParkReason::kPressure, ParkReason::kStopped}) {
+  for (const ParkReason reason : {ParkReason::kRescale, ParkReason::kAge, ParkReason::kHoles,
+                                  ParkReason::kPressure, ParkReason::kStopped}) {
     if ((wanted & Bit(reason)) != 0) return ParkAll(state, reason);
   }
   if ((wanted & Bit(ParkReason::kFailed)) != 0) {
@@ -259,13 +260,17 @@ bool EndpointFunction::Spill(EndpointState& state, uint64_t order, const IdBytes
   return true;
 }
 
-absl::optional<MonotonicTime> EndpointFunction::OldestPending(const EndpointState& state) const {
-  absl::optional<MonotonicTime> oldest;
+// None when nothing pends.
+const Message* EndpointFunction::OldestPending(const EndpointState& state) const {
+  const Message* oldest = nullptr;
   const auto look = [&oldest](const Batch& batch) {
     const auto pending = std::find_if(batch.messages.begin(), batch.messages.end(),
                                       [](const Message& message) { return message.pending; });
     if (pending == batch.messages.end()) return false;
-    if (!oldest || pending->arrived < *oldest) oldest = pending->arrived;
+    if (oldest == nullptr ||
+        std::tie(pending->arrived, pending->order) < std::tie(oldest->arrived, oldest->order)) {
+      oldest = &*pending;
+    }
     return true;
   };
   look(state.open);
@@ -309,8 +314,10 @@ void EndpointFunction::ParkOld() {
     if (state.absent) bytes_to_go += bytes;
     if (state.pending_bytes == 0) return;
     if (program_.draining()) return ParkAll(state, ParkReason::kRescale);
-    const absl::optional<MonotonicTime> oldest = OldestPending(state);
-    if (oldest && now - *oldest >= program_.options().park_after) ParkAll(state, ParkReason::kAge);
+    const Message* const oldest = OldestPending(state);
+    if (oldest != nullptr && now - oldest->arrived >= program_.options().park_after) {
+      ParkAll(state, ParkReason::kAge);
+    }
   });
   TellSizes(std::move(sizes), bytes_to_go);
   ParkHeldOlderThan(program_.draining() ? Duration::zero() : program_.options().park_after,
@@ -324,13 +331,26 @@ void EndpointFunction::OnPressure(TaskContext&) {
   const MonotonicTime now = ctx_->clock().Now();
   endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
     if (state.pending_bytes == 0) return;
-    const absl::optional<MonotonicTime> oldest = OldestPending(state);
+    const Message* const oldest = OldestPending(state);
     if (state.health.breaker().failures_in_a_row() > 0 ||
-        (oldest && now - *oldest >= program_.options().park_after_under_pressure)) {
+        (oldest != nullptr &&
+         now - oldest->arrived >= program_.options().park_after_under_pressure)) {
       ParkAll(state, ParkReason::kPressure);
     }
   });
   ParkHeldOlderThan(program_.options().park_after_under_pressure, ParkReason::kPressure);
+}
+
+void EndpointFunction::OnHoles(TaskContext&, int64_t below) {
+  const auto holds = [below](const Message& message) {
+    return static_cast<int64_t>(message.order) < below;
+  };
+  endpoints_.ForEach([&](absl::string_view, EndpointState& state) {
+    if (state.pending_bytes == 0) return;
+    const Message* const oldest = OldestPending(state);
+    if (oldest != nullptr && holds(*oldest)) ParkAll(state, ParkReason::kHoles);
+  });
+  ParkHeldWhere(holds, ParkReason::kHoles);
 }
 
 bool EndpointFunction::IsRestored(const EndpointState& state) const {

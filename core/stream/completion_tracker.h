@@ -45,6 +45,12 @@ class CompletionTracker {
   size_t tracked() const { return slots_.size(); }
   // Completed offsets above the watermark, those known from a predecessor too.
   int64_t holes() const { return completed_in_slots_ + inherited_size_; }
+  // Of the records among them that were read; of a stretch that a predecessor completed 4 GB at
+  // most.
+  size_t hole_bytes() const { return hole_bytes_; }
+  // Below it lies at least half of the completed offsets above the watermark that were read: once
+  // nothing pends below it, they are gone. The watermark when there are none. Linear in tracked().
+  int64_t MiddleOfHoles() const;
   // The completed set above the watermark, as ranges.
   OffsetSet CompletedAbove() const;
 
@@ -59,7 +65,7 @@ class CompletionTracker {
     uint32_t bytes;
     bool complete;
   };
-  void PushComplete(int64_t begin, int64_t end);
+  void PushComplete(int64_t begin, int64_t end, size_t bytes);
   void DropInheritedBelow(int64_t offset);
   // The index of the slot that holds `offset`, which is in base_ .. next_-1.
   size_t Find(int64_t offset) const;
@@ -71,6 +77,7 @@ class CompletionTracker {
   int64_t inherited_size_;
   size_t pending_ = 0;
   size_t pending_bytes_ = 0;
+  size_t hole_bytes_ = 0;
   int64_t completed_in_slots_ = 0;
   uint64_t version_ = 0;
 };

@@ -98,6 +98,10 @@ class KeyedProcessFunction {
   // The shard has reached its bounds, told again each second while it is full; the function may
   // give up records by its own rules.
   virtual void OnPressure(TaskContext& ctx) = 0;
+  // The completed records above the watermark are at one of their bounds (JobOptions::holes_max,
+  // hole_bytes_max, or nine tenths of what a commit can name). What pends below `below`, as half of
+  // them do, is to be made durable or given up. Told again each second while it is so.
+  virtual void OnHoles(TaskContext& /*ctx*/, int64_t /*below*/) {}
   // kHandover: the partition is to be given back; start nothing, MayAct() is false. If it comes
   // straight back, OnResume() follows. kShutdown: the process stops for good; open work should be
   // sent out at once, MayAct() stays true while the lease holds, timers fire no more.

@@ -67,6 +67,10 @@ struct JobOptions {
   // Records read above their partition's watermark, complete ones too: the third bound, for one
   // record that stays pending while all others are completed.
   int64_t tracked_records_max = 1'000'000;
+  // Per partition, of what was completed above its watermark: from either on the function is asked
+  // to let the watermark pass (OnHoles()).
+  int64_t holes_max = 20'000;
+  int64_t hole_bytes_max = 64 << 20;
   std::chrono::milliseconds commit_interval{200};
   std::chrono::milliseconds revoke_wait_max{250};   // for results of what is in flight
   std::chrono::milliseconds stop_wait_max{20'000};  // the same when the process stops

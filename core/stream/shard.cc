@@ -248,6 +248,7 @@ void ShardImpl::EverySecond(MonotonicTime now) {
   last_second_ = now;
   // What could not be given up when the shard filled up may be by now.
   if (full_) TellOfPressure();
+  TellOfHoles();
   results_->Expire();
   for (auto& [tp, task] : tasks_) task->Sweep();
   const LoadRatios::Ratios load = load_.Take();

@@ -425,6 +425,31 @@ TEST_F(BacklogTest, UnderPressureWhatFailsMakesRoomAndWhatMovesStays) {
   EXPECT_EQ(ctx().completed().size(), 3u);
 }
 
+TEST_F(BacklogTest, WhatHoldsTooManyCompletedOnesIsParkedWhereItStands) {
+  settings_.window_max = 2;
+  Publish();
+  Start();
+  Deliver(1, 4);
+  Turn();
+  ASSERT_EQ(sink_->size(), 2u);
+  function_->OnHoles(ctx(), 0);
+  Settle();
+  EXPECT_THAT(ctx().completed(), IsEmpty()) << "nothing pends below the watermark";
+  function_->OnHoles(ctx(), 1);
+  Settle();
+  EXPECT_EQ(ctx().completed().size(), 4u) << "all of an endpoint, so that its order stays";
+  EXPECT_EQ(Parked(ParkReason::kHoles), 4);
+  EXPECT_EQ(sink_->size(), 2u) << "what is in flight is not sent again";
+  sink_->AnswerStatus(0, 200);
+  sink_->AnswerStatus(1, 200);
+  Advance(seconds(1));
+  ASSERT_EQ(sink_->size(), 4u);
+  sink_->AnswerStatus(2, 200);
+  sink_->AnswerStatus(3, 200);
+  Settle();
+  EXPECT_EQ(Backlogged(), 0);
+}
+
 TEST_F(BacklogTest, AnOpenBatchThatWaitsForLongIsParkedFromItsFirstMessageOn) {
   settings_.mode = EndpointMode::kBatch;
   settings_.batch.wait_max = seconds(30);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <deque>
 #include <limits>
 #include <utility>
 #include <vector>
@@ -53,7 +54,7 @@ class ScriptedChangelog final : public ChangelogWriter {
 
  private:
   std::vector<AppendDone> answers_;
-  std::vector<size_t> waiting_;  // ascending
+  std::deque<size_t> waiting_;  // ascending
 };
 
 }  // namespace postrider

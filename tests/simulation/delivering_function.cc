@@ -257,6 +257,14 @@ void DeliveringFunction::OnPressure(TaskContext&) {
   for (const int64_t offset : waiting) Park(offset);
 }
 
+void DeliveringFunction::OnHoles(TaskContext&, int64_t below) {
+  std::vector<int64_t> waiting;
+  for (const auto& [offset, item] : items_) {
+    if (item.stage == Stage::kWaiting && offset < below) waiting.push_back(offset);
+  }
+  for (const int64_t offset : waiting) Park(offset);
+}
+
 void DeliveringFunction::OnDrain(TaskContext&, Drain) {
   at_.oracle->Note(absl::StrCat("drain ", tp_.ToString()));
   draining_ = true;

@@ -104,6 +104,7 @@ class DeliveringFunction final : public KeyedProcessFunction,
   void OnRoom(TaskContext& ctx) override;
   void OnResume(TaskContext& ctx) override;
   void OnPressure(TaskContext& ctx) override;
+  void OnHoles(TaskContext& ctx, int64_t below) override;
   void OnDrain(TaskContext& ctx, Drain kind) override;
   size_t in_flight() const override { return program_.requests().in_flight(*this); }
   std::vector<Operation> Operations() const override;

@@ -46,6 +46,7 @@ class Simulation {
     Random& random = world_.random;
     world_.oracle.trace = std::getenv("POSTRIDER_SIMULATION_TRACE") != nullptr;
     world_.options.pending_records_max = 8 + static_cast<int64_t>(random.Below(60));
+    world_.options.holes_max = 2 + static_cast<int64_t>(random.Below(40));
     world_.options.restores_max = 1 + static_cast<int>(random.Below(3));
     Surroundings& at = world_.surroundings;
     at.attempts_max = 1 + static_cast<int>(random.Below(4));

@@ -435,6 +435,57 @@ class HeapBacklogTest(BacklogTest):
     STORE = "heap"
 
 
+@kafka_only("the embedded log's way is in embedded_log_test")
+class UpgradeTest(SystemTest):
+    """`state upgrade` beside the processes: what waited before it is there after it."""
+
+    @classmethod
+    def begin(cls, world):
+        cls.roles = world.serve_apart()
+        cls.customer = Customer(world, ["t"])
+        cls.customer.endpoint("/waits", retry={"first_delay_ms": 1000, "cap_ms": 1000,
+                                               "attempts": 200})
+        world.receiver.answer("/waits", 503)
+        world.settle()
+
+    def wait_for(self, count):
+        """Until so many messages wait."""
+        def backlog():
+            self.roles["worker"].check()
+            return self.roles["worker"].metric("postrider_delivery_backlog_messages") == count
+        events = self.events(5, "t")
+        self.world.publish(events)
+        wait_until(f"{count} in the backlog", ARRIVE_S, backlog)
+        return self.ids(events)
+
+    def test_an_upgrade_is_finished_beside_the_workers_and_again(self):
+        world, worker = self.world, self.roles["worker"]
+        waiting = self.wait_for(5)
+        listed = world.run_ok("state", "upgrade")
+        self.assertRegex(listed, r"can be finished  \S.*: version [1-9]")
+        self.assertIn("with --finish", listed)
+        self.assertEqual(world.run_ok("state", "upgrade"), listed, "it has changed something")
+        finished = world.run_ok("state", "upgrade", "--finish")
+        states = set(re.findall(r"can be finished  (\S.*: version \d+)", listed))
+        self.assertEqual(set(re.findall(r"finished  (\S.*: version \d+)", finished)), states)
+        self.assertIn("nothing to finish", world.run_ok("state", "upgrade"))
+        waiting += self.wait_for(10)
+        # Once by a planned stop and once by a kill: each next owner writes the new versions.
+        worker.stop()
+        worker.start().wait_ready()
+        waiting += self.wait_for(15)
+        worker.kill()
+        worker.reap()
+        worker.start().wait_ready()
+        waiting += self.wait_for(20)
+        self.assertIn("nothing to finish", world.run_ok("state", "upgrade", "--finish"))
+        world.receiver.answer("/waits", 200)
+        world.wait_ids("/waits", waiting)
+        wait_until("the backlog is empty", ARRIVE_S, lambda: worker.metric(
+            "postrider_delivery_backlog_messages") == 0)
+        self.assertEqual(self.customer.letters(), [])
+
+
 class LogTest(SystemTest):
     """Secrets and payloads where they must not be (OPS-05)."""
 

@@ -27,6 +27,7 @@ void ShardImpl::SendCommit(const std::vector<Task*>& tasks) {
   std::vector<CommitEntry> entries;
   for (Task* task : tasks) {
     CommittedPosition position = task->Position(writer_, &task->forgotten);
+    task->metadata_bytes = position.metadata.size();
     entries.push_back({task->partition(), position});
     sent.commits.push_back({task->partition(), task->created_in, task->lives(),
                             task->tracker().version(), std::move(position)});

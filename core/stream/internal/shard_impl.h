@@ -172,6 +172,7 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
   bool AtLeast(int64_t denominator, int64_t numerator) const;
   void CheckPressure();
   void TellOfPressure();
+  void TellOfHoles();
   void UpdateWatch();
 
   // Giving back.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/log.h"
+#include "core/stream/hole_map.h"
 #include "core/stream/internal/shard_impl.h"
 
 namespace postrider::internal {
@@ -15,6 +16,8 @@ namespace {
 // Records that one turn of the loop reads, and one poll of it: bounds are looked at between polls.
 constexpr size_t kRecordsPerTurn = 1'000;
 constexpr size_t kRecordsPerPoll = 100;
+// From so much on the completed set is soon longer than a commit can name.
+constexpr size_t kMetadataNearlyFull = kCommitMetadataTextMax / 10 * 9;
 
 }  // namespace
 
@@ -116,6 +119,17 @@ bool ShardImpl::AtLeast(int64_t denominator, int64_t numerator) const {
 void ShardImpl::TellOfPressure() {
   for (auto& [tp, task] : tasks_) {
     if (task->running()) task->function().OnPressure(*task);
+  }
+}
+
+void ShardImpl::TellOfHoles() {
+  for (auto& [tp, task] : tasks_) {
+    if (!task->running()) continue;
+    const CompletionTracker& tracker = task->tracker();
+    const bool many = tracker.holes() >= options_.holes_max ||
+                      static_cast<int64_t>(tracker.hole_bytes()) >= options_.hole_bytes_max ||
+                      (tracker.holes() > 0 && task->metadata_bytes >= kMetadataNearlyFull);
+    if (many) task->function().OnHoles(*task, tracker.MiddleOfHoles());
   }
 }
 

@@ -145,7 +145,8 @@ class Task final : public TaskContext, private PartOwner {
   // The epoch of this owner when it found no commit at all, until it is known whether there had
   // been one.
   absl::optional<uint64_t> found_no_commit;
-  int64_t forgotten = 0;  // by the last commit that was sent
+  int64_t forgotten = 0;      // by the last commit that was sent
+  size_t metadata_bytes = 0;  // of that commit
   // Where its partition ended when that was read last; behind the last record there may be markers.
   int64_t ended_at = 0;
   // When an acknowledged commit had last covered all that was to be committed: that commit's issue.

@@ -14,7 +14,9 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "core/base/random.h"
 #include "core/state/heap_store.h"
@@ -281,6 +283,56 @@ TEST_F(DurableTimersTest, RefusesToRestoreWhatWasNeverWritten) {
     EXPECT_THAT(task_->backend.RestoreRecord(record.key, record.value),
                 tests::StatusIs(absl::StatusCode::kDataLoss, testing::HasSubstr("'timers'")));
   }
+}
+
+// Keys of their own with times in no order; every tenth was replaced, every tenth cancelled.
+TEST_F(DurableTimersTest, RestoresAMillionAndFiresEachAtItsTime) {
+#ifdef NDEBUG
+  constexpr int kTimers = 1'000'000;
+#else
+  constexpr int kTimers = 20'000;
+#endif
+  // 7,919 is prime to the number, so each time comes once.
+  const auto delay_of = [](int timer) {
+    return milliseconds(1 + static_cast<int64_t>(timer) * 7'919 % kTimers);
+  };
+  for (int timer = 0; timer < kTimers; ++timer) {
+    const std::string key = absl::StrCat("endpoint-", timer);
+    if (timer % 10 == 1) {
+      ASSERT_TRUE(task_->timers.Set(key, 1, hours(1)));
+    }
+    ASSERT_TRUE(task_->timers.Set(key, 1, delay_of(timer)));
+    if (timer % 10 == 2) {
+      ASSERT_TRUE(task_->timers.Cancel(key, 1));
+    }
+    if (timer % 1'000 == 0) changelog_.AnswerAll();
+  }
+  ASSERT_EQ(task_->timers.size(), kTimers / 10 * 9u);
+  const MonotonicTime set_at = clock_.Now();
+  clock_.Advance(milliseconds(kTimers / 4));
+  Restart();
+  ASSERT_EQ(task_->timers.size(), kTimers / 10 * 9u) << "none had fired";
+
+  std::vector<bool> fired(kTimers);
+  size_t total = 0;
+  while (task_->timers.size() > 0) {
+    ASSERT_TRUE(task_->alarm.has_value());
+    clock_.Advance(std::max<Duration>(*task_->alarm - clock_.Now(), Duration::zero()));
+    const Duration since = clock_.Now() - set_at;
+    task_->timers.Fire(clock_.Now(), 1'000, [&](absl::string_view key, uint32_t, MonotonicTime) {
+      int timer = 0;
+      ASSERT_TRUE(absl::SimpleAtoi(key.substr(absl::string_view("endpoint-").size()), &timer));
+      ASSERT_FALSE(fired[static_cast<size_t>(timer)]) << key << " twice";
+      fired[static_cast<size_t>(timer)] = true;
+      ASSERT_GE(since, delay_of(timer)) << key << " early";
+      ASSERT_LE(since,
+                std::max<Duration>(delay_of(timer) + milliseconds(1), milliseconds(kTimers / 4)))
+          << key << " late";
+      ++total;
+    });
+    ASSERT_FALSE(HasFatalFailure());
+  }
+  EXPECT_EQ(total, kTimers / 10 * 9u);
 }
 
 // Work at random against a map, with restarts and jumps of the clock between the lives: whatever is

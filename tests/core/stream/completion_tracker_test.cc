@@ -91,6 +91,35 @@ TEST(CompletionTrackerTest, AStretchOfCompletedRecordsCountsOnce) {
   EXPECT_EQ(tracker.holes(), 100'000);
 }
 
+TEST(CompletionTrackerTest, TellsWhereHalfOfTheHolesLie) {
+  CompletionTracker tracker(0, {});
+  EXPECT_EQ(tracker.MiddleOfHoles(), 0);
+  for (int64_t offset = 0; offset < 12; ++offset) tracker.Add(offset, 10);
+  EXPECT_EQ(tracker.MiddleOfHoles(), 0) << "all pend";
+  for (const int64_t offset : {1, 2, 3, 5, 7, 9}) tracker.Complete(offset);
+  EXPECT_EQ(tracker.hole_bytes(), 60u);
+  EXPECT_EQ(tracker.MiddleOfHoles(), 4);
+  tracker.Complete(0);
+  EXPECT_EQ(tracker.watermark(), 4);
+  EXPECT_EQ(tracker.hole_bytes(), 30u);
+  EXPECT_EQ(tracker.MiddleOfHoles(), 8);
+}
+
+TEST(CompletionTrackerTest, CountsTheBytesOfWhatAPredecessorCompletedOnceTheyAreRead) {
+  OffsetSet above;
+  above.Append(1, 4);
+  CompletionTracker tracker(0, above);
+  EXPECT_EQ(tracker.hole_bytes(), 0u);
+  tracker.Add(0, 1);
+  for (int64_t offset = 1; offset < 3; ++offset) tracker.Add(offset, 1'000);
+  EXPECT_EQ(tracker.hole_bytes(), 2'000u);
+  tracker.Add(3, size_t{1} << 40);
+  EXPECT_EQ(tracker.hole_bytes(), UINT32_MAX);
+  EXPECT_EQ(tracker.MiddleOfHoles(), 4);
+  tracker.Complete(0);
+  EXPECT_EQ(tracker.hole_bytes(), 0u);
+}
+
 TEST(CompletionTrackerDeathTest, CompletingTwiceStopsTheProcess) {
   CompletionTracker tracker(0, {});
   tracker.Add(0, 1);

@@ -73,6 +73,7 @@ class ScriptedFunction final : public KeyedProcessFunction {
     EXPECT_TRUE(ctx.under_pressure());
     Note("pressure");
   }
+  void OnHoles(TaskContext&, int64_t below) override { Note(absl::StrCat("holes ", below)); }
   void OnDrain(TaskContext&, Drain kind) override {
     Note(kind == Drain::kHandover ? "handover" : "shutdown");
   }

@@ -28,6 +28,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
+using ::testing::StartsWith;
 using tests::IsOk;
 using tests::StatusIs;
 using CommitFault = MemoryLog::CommitFault;
@@ -555,6 +556,60 @@ TEST_F(ShardTest, StopsReadingWhenOneRecordHoldsTheWatermarkForLong) {
   a->At(t0_).Complete(0);
   Pass(milliseconds(50), {a.get()});
   EXPECT_THAT(a->Take(t0_), Contains("element 99"));
+}
+
+// What is told of holes, each second, when all but the first of so many records complete.
+class ShardHolesTest : public ShardTest {
+ protected:
+  std::unique_ptr<ShardMember> Open(int64_t records, int64_t step) {
+    Write(t0_, static_cast<int>(records));
+    auto a = Join();
+    a->on_create = [step](ScriptedFunction& function, const TopicPartition&) {
+      function.on_element = [&function, step](TaskContext&, const LogRecord& record) {
+        if (record.offset % step != 0) function.Complete(record.offset);
+      };
+    };
+    Settle({a.get()});
+    a->Take(t0_);
+    return a;
+  }
+};
+
+TEST_F(ShardHolesTest, TellsEachSecondWhereHalfOfThemLieUntilTheyAreFewer) {
+  options_.holes_max = 20;
+  auto a = Open(21, 21);
+  Pass(seconds(1), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Contains("holes 11").Times(1));
+  Pass(seconds(1), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Contains("holes 11").Times(1));
+  a->At(t0_).Complete(0);
+  Pass(seconds(2), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Not(Contains(StartsWith("holes"))));
+}
+
+TEST_F(ShardHolesTest, AreFewBelowTheBound) {
+  options_.holes_max = 21;
+  auto a = Open(21, 21);
+  Pass(seconds(2), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Not(Contains(StartsWith("holes"))));
+}
+
+TEST_F(ShardHolesTest, CountByTheirBytes) {
+  options_.hole_bytes_max = 220;  // a record has eleven
+  auto a = Open(21, 21);
+  Pass(seconds(1), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Contains("holes 11").Times(1));
+}
+
+TEST_F(ShardHolesTest, TellBeforeACommitCannotNameThemAll) {
+  // Every second record pends: a bit for each offset.
+  auto a = Open(18'000, 2);
+  Pass(seconds(1), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Not(Contains(StartsWith("holes"))));
+  Write(t0_, 2'000);
+  Pass(seconds(2), {a.get()});
+  EXPECT_THAT(a->Take(t0_), Contains(StartsWith("holes")));
+  EXPECT_EQ(a->Metric("postrider_stream_holes_forgotten"), 0);
 }
 
 TEST_F(ShardTest, FullShardTakesAtMostOneRecordASecondAndKeepsItsLease) {
