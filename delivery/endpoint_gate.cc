@@ -35,11 +35,12 @@ bool FailedBeforeSent(const HttpResult& result) {
       return false;
   }
 }
-// It says nothing of the host: we refused, or ended it, or our proxy did not let it out.
+// It says nothing of the host: we refused, or ended it, had no socket, or our proxy did not let it
+// out.
 bool SaysNothing(const HttpResult& result) {
   return result.failure == HttpFailure::kAddressRefused ||
          result.failure == HttpFailure::kBadRequest || result.failure == HttpFailure::kProxy ||
-         result.failure == HttpFailure::kAborted;
+         result.failure == HttpFailure::kOwnLimit || result.failure == HttpFailure::kAborted;
 }
 
 // Who ended the last pause wanted no message like this, which waited then.

@@ -240,6 +240,11 @@ Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
       outcome = Make(OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
                      WindowEffect::kHold);
       break;
+    case HttpFailure::kOwnLimit:
+      // As if it had not been tried, but not again at once.
+      outcome = Make(OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
+                     WindowEffect::kHold);
+      break;
     case HttpFailure::kBadRequest:
       outcome = Failed(OutcomeKind::kConfiguration);
       break;

@@ -69,8 +69,11 @@ enum class HttpFailure : uint8_t {
   // Our egress proxy was not reached or refused us: no matter of the receiver. What it could not
   // reach by its own account (5xx to CONNECT) is kConnect.
   kProxy,
+  // This machine had no socket for it: no descriptor, memory or port left. No matter of the
+  // receiver either.
+  kOwnLimit,
 };
-inline constexpr int kHttpFailures = 12;
+inline constexpr int kHttpFailures = 13;
 // "none", "address_refused", ...: for metrics and logs.
 absl::string_view HttpFailureName(HttpFailure failure);
 

@@ -568,6 +568,26 @@ TEST_F(UnreachedTest, OurOwnOutageIsChargedToNobody) {
   EXPECT_EQ(metrics_.delivered.value(), 4);
 }
 
+// Without a socket to be had: whatever its attempts and its age, and not all the time.
+TEST_F(UnreachedTest, WhatThisMachineHadNoSocketForIsChargedToNobody) {
+  settings_.retry.attempts = 2;
+  settings_.retry.horizon = seconds(20);
+  Begin();
+  Deliver(1, 4);
+  SendAll();
+  for (int i = 0; i < 200; ++i) {
+    FailAll(HttpFailure::kOwnLimit);
+    Step(milliseconds(200));
+  }
+  EXPECT_EQ(ctx().emitted().size(), 0u) << "neither for their attempts nor for their age";
+  EXPECT_EQ(metrics_.breakers_opened.value(), 0);
+  EXPECT_LE(sink_->size(), 4u * 12u) << "40 s with rests of up to 10";
+  EXPECT_GE(sink_->size(), 4u * 4u);
+  StepUntilOpen(4, seconds(11));
+  AnswerAll(200);
+  EXPECT_EQ(metrics_.delivered.value(), 4);
+}
+
 // All of it is tried together, after rests that grow to ten seconds; and as ever when it is over.
 TEST_F(UnreachedTest, RestsForLongerEachTimeInOurOwnOutageThoughNoBreakerOpens) {
   settings_.retry.attempts = 2;

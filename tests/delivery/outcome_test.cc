@@ -147,6 +147,10 @@ TEST(OutcomeTest, EveryFailureHasItsRow) {
             {OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
              WindowEffect::kHold},
             "proxy");
+  ExpectRow(OfFailure(HttpFailure::kOwnLimit),
+            {OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
+             WindowEffect::kHold},
+            "own limit");
   ExpectRow(OfFailure(HttpFailure::kAborted),
             {OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kNeutral,
              WindowEffect::kHold},
@@ -176,7 +180,8 @@ TEST(OutcomeTest, OurOwnOutageChargesNobody) {
   for (int i = 0; i < kHttpFailures; ++i) {
     const auto failure = static_cast<HttpFailure>(i);
     if (failure == HttpFailure::kNone || failure == HttpFailure::kAborted) continue;
-    if (failure == HttpFailure::kProxy) continue;  // ours whatever else is known
+    // Ours whatever else is known.
+    if (failure == HttpFailure::kProxy || failure == HttpFailure::kOwnLimit) continue;
     const bool ours = failure != HttpFailure::kAddressRefused &&
                       failure != HttpFailure::kBadRequest && failure != HttpFailure::kProtocol &&
                       failure != HttpFailure::kHeadersTooLarge;

@@ -19,6 +19,7 @@ bool HasTunnel(const CurlEnd& end) {
 }  // namespace
 
 HttpFailure FailureOf(const CurlEnd& end) {
+  if (end.own_limit) return HttpFailure::kOwnLimit;
   if (end.address_refused) {
     // The proxy's, which has moved.
     return end.proxied ? HttpFailure::kProxy : HttpFailure::kAddressRefused;

@@ -11,6 +11,7 @@ struct CurlEnd {
   bool tcp_connected = false;
   bool address_refused = false;  // by the guard, all of the addresses
   bool headers_too_large = false;
+  bool own_limit = false;  // there was no socket to be had for it
   // Behind an egress proxy `tcp_connected` is about the proxy.
   bool proxied = false;
   int connect_status = 0;  // what the proxy answered to CONNECT; 0: nothing

@@ -68,6 +68,8 @@ absl::string_view HttpFailureName(HttpFailure failure) {
       return "aborted";
     case HttpFailure::kBadRequest:
       return "bad_request";
+    case HttpFailure::kOwnLimit:
+      return "own_limit";
     case HttpFailure::kProxy:
       return "proxy";
   }

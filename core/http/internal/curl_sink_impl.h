@@ -142,7 +142,9 @@ class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwn
     TimerId deadline = 0;
     int sends = 0;
     bool address_refused = false;
-    int socket = -1;  // the last one that was opened for it, perhaps closed again
+    bool own_limit = false;  // no socket was to be had
+    int socket = -1;         // the last one that was opened for it, perhaps closed again
+    int family = 0;          // of that one
   };
 
   struct Pool {
@@ -207,6 +209,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwn
   void LeaveCurl(Transfer& transfer);
   // Takes the connection over that libcurl has made.
   void OnConnected(Transfer& transfer);
+  void EndWithoutSocket(Transfer& transfer);
   void StartExchange(Transfer& transfer, PlainConnection& connection);
   void StartReader(Transfer& transfer);
   void SetRequestOptions(Transfer& transfer);
@@ -214,6 +217,7 @@ class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwn
   void SetAddresses(Transfer& transfer);
   static void SetTls(Slot& slot, const TlsMaterial* tls);
   void MarkLoaded(Transfer& transfer);
+  static bool LacksPort(const Transfer& transfer);
   // Takes the transfer out of libcurl or off its connection, and puts its result on ended_.
   void End(Transfer& transfer, Cause cause, int code);
   HttpResult ResultOf(Transfer& transfer, Cause cause, int code);

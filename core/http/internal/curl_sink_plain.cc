@@ -51,14 +51,19 @@ void CurlSink::OnConnected(Transfer& transfer) {
   curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &socket);
   // libcurl closes its own one.
   const int fd = fcntl(socket, F_DUPFD_CLOEXEC, 0);
-  if (fd < 0) return End(transfer, Cause::kFinished, CURLE_COULDNT_CONNECT);
+  if (fd < 0) return EndWithoutSocket(transfer);
   metrics_.connections.Increment();
   transfer.connect_time = Microseconds(easy, CURLINFO_CONNECT_TIME_T);
   LeaveCurl(transfer);
   PlainConnection* const connection =
       plain_.Adopt(fd, transfer.route->shelf, transfer.connecting_generation);
-  if (connection == nullptr) return End(transfer, Cause::kFinished, CURLE_COULDNT_CONNECT);
+  if (connection == nullptr) return EndWithoutSocket(transfer);
   StartExchange(transfer, *connection);
+}
+
+void CurlSink::EndWithoutSocket(Transfer& transfer) {
+  transfer.own_limit = true;
+  End(transfer, Cause::kFinished, CURLE_COULDNT_CONNECT);
 }
 
 void CurlSink::StartExchange(Transfer& transfer, PlainConnection& connection) {

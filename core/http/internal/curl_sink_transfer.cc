@@ -1,5 +1,6 @@
 // What libcurl is told of a request, what it asks meanwhile, and what it tells at the end.
 
+#include <errno.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -256,11 +257,24 @@ curl_socket_t CurlSink::OnOpenSocket(void* slot, curlsocktype purpose, curl_sock
     return CURL_SOCKET_BAD;
   }
   const int fd = socket(address->family, address->socktype | SOCK_CLOEXEC, address->protocol);
-  if (fd < 0) return CURL_SOCKET_BAD;
+  if (fd < 0) {
+    transfer.own_limit = true;
+    return CURL_SOCKET_BAD;
+  }
   transfer.socket = fd;
+  transfer.family = address->family;
   transfer.pool->OnOpened(fd, *target, transfer.request.url.port);
   self->sink->MarkLoaded(transfer);
   return fd;
+}
+
+// Whether its connect() failed because all local ports are in use. To IPv6 the same error says that
+// the machine has no address of that kind.
+bool CurlSink::LacksPort(const Transfer& transfer) {
+  if (transfer.slot == nullptr || transfer.family != AF_INET) return false;
+  long error = 0;
+  curl_easy_getinfo(transfer.slot->easy.get(), CURLINFO_OS_ERRNO, &error);
+  return error == EADDRNOTAVAIL || error == EAGAIN;
 }
 
 // libcurl has looked the made-up name up: so it has the addresses that this transfer brought.
@@ -302,6 +316,7 @@ HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
     }
     end.address_refused = transfer.address_refused && transfer.socket < 0;
     end.headers_too_large = reader.too_large();
+    end.own_limit = code == CURLE_COULDNT_CONNECT && (transfer.own_limit || LacksPort(transfer));
     result.failure = FailureOf(end);
     if (code == CURLE_OK) metrics_.unknown_codes.Increment();
   }

@@ -35,6 +35,13 @@ TEST(CurlFailureTest, TellsThePhasesOfATimeoutApart) {
 
 TEST(CurlFailureTest, OurOwnReasonsComeFirst) {
   CurlEnd end;
+  end.own_limit = true;
+  for (const bool proxied : {false, true}) {
+    end.proxied = proxied;
+    end.code = CURLE_COULDNT_CONNECT;
+    EXPECT_EQ(FailureOf(end), HttpFailure::kOwnLimit);
+  }
+  end = CurlEnd();
   end.code = CURLE_COULDNT_CONNECT;
   end.address_refused = true;
   EXPECT_EQ(FailureOf(end), HttpFailure::kAddressRefused);

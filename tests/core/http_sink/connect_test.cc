@@ -1,8 +1,10 @@
 // Connections that are never made: what libcurl does with their sockets differs from all others.
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -11,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/core/http_sink/sink_fixture.h"
 
 namespace postrider {
@@ -61,7 +64,83 @@ class FullListener {
   std::vector<int> waiting_;
 };
 
-class SinkConnectTest : public SinkTest {};
+// While it lives this process can open so many descriptors more.
+class DescriptorsLeft {
+ public:
+  explicit DescriptorsLeft(size_t left) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    // All below the first number that is free are in use, and none is at it or above.
+    for (int fd = Open(); fd >= 0; fd = Open()) {
+      held_.push_back(fd);
+      if (fd > kHighest) break;
+    }
+    rlimit now = before_;
+    now.rlim_cur = static_cast<rlim_t>(held_.back()) + 1;
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
+    EXPECT_EQ(Open(), -1);
+    for (size_t i = 0; i < left; ++i) {
+      close(held_.back());
+      held_.pop_back();
+    }
+  }
+  ~DescriptorsLeft() {
+    for (const int fd : held_) close(fd);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before_), 0);
+  }
+  DescriptorsLeft(const DescriptorsLeft&) = delete;
+  DescriptorsLeft& operator=(const DescriptorsLeft&) = delete;
+
+ private:
+  static constexpr int kHighest = 200;  // above those that the test's own things have
+  static int Open() { return open("/dev/null", O_RDONLY | O_CLOEXEC); }
+
+  rlimit before_{};
+  std::vector<int> held_;
+};
+
+class SinkConnectTest : public SinkTest {
+ protected:
+  double Ended(HttpFailure failure) {
+    return metrics_
+        .AddCounter("postrider_http_requests_total", "",
+                    {{"failure", std::string(HttpFailureName(failure))}})
+        .value();
+  }
+};
+
+TEST_F(SinkConnectTest, WithoutADescriptorForASocketNobodyIsToBlame) {
+  RawSocketStub stub(*loop_);
+  stub.SetScript([](const StubRequest&) { return StubScript{SendBytes(StubAnswer(200))}; });
+  sink();
+  // Plain ones are ours, those with TLS libcurl's.
+  for (const std::string& url :
+       {stub.url(), absl::StrCat("https://127.0.0.1:", stub.port(), "/")}) {
+    DescriptorsLeft none(0);
+    const HttpResult result = Send(url);
+    EXPECT_EQ(result.failure, HttpFailure::kOwnLimit) << url;
+    EXPECT_FALSE(result.request_sent);
+    EXPECT_FALSE(result.timed_out);
+  }
+  EXPECT_EQ(Ended(HttpFailure::kOwnLimit), 2);
+  EXPECT_EQ(Send(stub.url()).status, 200) << "there are some again";
+  // A connection that is kept needs none.
+  DescriptorsLeft none(0);
+  EXPECT_EQ(Send(stub.url()).status, 200);
+}
+
+TEST_F(SinkConnectTest, WithoutADescriptorForItsOwnWayNobodyIsToBlame) {
+  RawSocketStub stub(*loop_);
+  stub.SetScript([](const StubRequest&) { return StubScript{SendBytes(StubAnswer(200))}; });
+  sink();
+  {
+    // The socket has it.
+    DescriptorsLeft one(1);
+    const HttpResult result = Send(stub.url());
+    EXPECT_EQ(result.failure, HttpFailure::kOwnLimit);
+    EXPECT_FALSE(result.request_sent);
+  }
+  EXPECT_EQ(Send(stub.url()).status, 200);
+}
 
 TEST_F(SinkConnectTest, EndsAtItsDeadlineWhenNobodyAnswersTheSyn) {
   FullListener full;
