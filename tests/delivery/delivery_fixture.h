@@ -68,12 +68,22 @@ class DeliveryFixture : public testing::Test {
     settings_.retry.first_delay = std::chrono::milliseconds(100);
   }
 
-  ~DeliveryFixture() override { Stop(); }
+  ~DeliveryFixture() override {
+    Stop();
+    EndRequests();
+  }
 
   FakeTaskContext& ctx() { return *lives_.back(); }
   EndpointFunction& function() { return static_cast<EndpointFunction&>(*function_); }
 
+  // What is still under way, as no loop of the program's answers it.
+  void EndRequests() {
+    sink_->AbortAll();
+    sink_->DeliverAborts();
+  }
+
   void MakeProgram() {
+    if (program_ != nullptr) EndRequests();
     auto sink = std::make_unique<FakeHttpSink>();
     sink_ = sink.get();
     options_.durable_backlog = true;

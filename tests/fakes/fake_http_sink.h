@@ -35,9 +35,12 @@ class FakeHttpSink final : public HttpSink {
   ~FakeHttpSink() override { POSTRIDER_CHECK(in_flight() == 0); }
 
   bool CanSend() const override { return in_flight() < room_; }
+  // Its room by SetHostRoom(), or what there is in all.
   size_t RoomFor(const std::string& authority) const override {
     const auto host = host_room_.find(authority);
-    return host == host_room_.end() ? room_ : host->second;
+    if (host != host_room_.end()) return host->second;
+    const auto open = open_by_host_.find(authority);
+    return open == open_by_host_.end() ? room_ : room_ - open->second;
   }
   HttpRequestId Send(HttpRequest request, Done done) override {
     POSTRIDER_CHECK(CanSend());
@@ -45,24 +48,25 @@ class FakeHttpSink final : public HttpSink {
     sent->id = sent_.size() + 1;
     sent->request = std::move(request);
     sent->done = std::move(done);
+    ++open_by_host_[sent->request.url.authority()];
+    ++open_;
     sent_.push_back(std::move(sent));
     return sent_.back()->id;
   }
   void Abort(HttpRequestId id) override {
-    Sent& sent = *sent_.at(id - 1);
+    if (id == 0 || id > sent_.size()) return;
+    Sent& sent = *sent_[id - 1];
     if (!sent.open) return;
     sent.aborted = true;
-    sent.open = false;
+    Close(sent);
     aborted_.push_back(std::move(sent.done));
   }
   void AbortAll() override {
     for (const auto& sent : sent_) Abort(sent->id);
   }
-  size_t in_flight() const override {
-    size_t open = 0;
-    for (const auto& sent : sent_) open += sent->open ? 1 : 0;
-    return open;
-  }
+  size_t in_flight() const override { return open_ + aborted_.size(); }
+  // Neither answered nor aborted.
+  size_t open() const { return open_; }
   void SetAddressRules(std::shared_ptr<const AddressRules>) override {}
 
   void SetRoom(size_t room) { room_ = room; }
@@ -80,9 +84,11 @@ class FakeHttpSink final : public HttpSink {
   void Answer(size_t index, HttpResult result) {
     Sent& sent = at(index);
     POSTRIDER_CHECK(sent.open);
-    sent.open = false;
+    Close(sent);
+    sent.request.may_start = nullptr;
     result.request_sent = !FailsUnsent(result.failure);
-    std::move(sent.done)(std::move(result));
+    Done done = std::move(sent.done);
+    std::move(done)(std::move(result));
   }
   void AnswerStatus(size_t index, int status) {
     HttpResult result;
@@ -107,10 +113,19 @@ class FakeHttpSink final : public HttpSink {
   static bool FailsUnsent(HttpFailure failure) {
     return failure == HttpFailure::kAddressRefused || failure == HttpFailure::kDns ||
            failure == HttpFailure::kConnect || failure == HttpFailure::kTls ||
-           failure == HttpFailure::kBadRequest;
+           failure == HttpFailure::kBadRequest || failure == HttpFailure::kOwnLimit ||
+           failure == HttpFailure::kAborted;
+  }
+
+  void Close(Sent& sent) {
+    sent.open = false;
+    --open_;
+    --open_by_host_[sent.request.url.authority()];
   }
 
   size_t room_ = 1'000'000;
+  size_t open_ = 0;
+  std::map<std::string, size_t> open_by_host_;
   std::map<std::string, size_t> host_room_;
   std::vector<std::unique_ptr<Sent>> sent_;
   std::vector<Done> aborted_;

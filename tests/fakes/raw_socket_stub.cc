@@ -61,12 +61,17 @@ std::string RawSocketStub::url(const std::string& target) const {
   return "http://127.0.0.1:" + std::to_string(port_) + target;
 }
 
+void RawSocketStub::OnConnection(int number, const StubScript& script) {
+  const auto found = open_.find(number);
+  if (found == open_.end()) return;
+  const ConnectionPtr connection = found->second;
+  connection->steps.insert(connection->steps.end(), script.begin(), script.end());
+  Run(connection);
+}
+
 void RawSocketStub::OnAll(const StubScript& script) {
   const std::map<int, ConnectionPtr> all = open_;
-  for (const auto& [number, connection] : all) {
-    connection->steps.insert(connection->steps.end(), script.begin(), script.end());
-    Run(connection);
-  }
+  for (const auto& [number, connection] : all) OnConnection(number, script);
 }
 
 void RawSocketStub::Accept() {

@@ -69,6 +69,8 @@ class RawSocketStub {
   // All bytes received, over all connections.
   int64_t bytes_received() const { return bytes_received_; }
   int64_t bytes_sent() const { return bytes_sent_; }
+  // Does something to a connection, if it is open.
+  void OnConnection(int number, const StubScript& script);
   // Does something to every open connection.
   void OnAll(const StubScript& script);
 

@@ -47,7 +47,9 @@ class ScriptedChangelog final : public ChangelogWriter {
   void Resize() { answers_.resize(log.size()); }
   // Everything before the first that waits.
   size_t acknowledged() const { return waiting_.empty() ? log.size() : waiting_.front(); }
-  ChangelogRecord Record(size_t i) const { return *DecodeChangelogRecord(log[i].key, log[i].value); }
+  ChangelogRecord Record(size_t i) const {
+    return *DecodeChangelogRecord(log[i].key, log[i].value);
+  }
 
   std::vector<EncodedChangelogRecord> log;
   size_t room = std::numeric_limits<size_t>::max();  // appends that may wait
