@@ -51,11 +51,18 @@ DeliveryProgram::DeliveryProgram(const ShardEnvironment& environment,
 // and its functions are gone.
 DeliveryProgram::~DeliveryProgram() {
   POSTRIDER_CHECK(functions_.empty());
+  LookAtMemory();
   // Nobody may be told any more.
   metrics_.requests_in_flight.Add(-static_cast<double>(operations_.moved()));
   operations_.AbortMoved();
   sink_->AbortAll();
   while (sink_->in_flight() > 0) loop_.RunOnce(Duration::zero());
+}
+
+void DeliveryProgram::LookAtMemory() {
+  uint64_t bytes = 0;
+  for (const EndpointFunction* function : functions_) bytes += function->identity_bytes();
+  common_->identity_bytes += bytes - std::exchange(identity_bytes_, bytes);
 }
 
 std::unique_ptr<KeyedProcessFunction> DeliveryProgram::CreateFunction(const TopicPartition&) {

@@ -97,6 +97,8 @@ struct DeliveryCommon {
   // meanwhile, and nobody can say how much of that lives: what is too full says nothing then.
   std::atomic<int> backlogs_unknown{0};
   bool backlogs_known() const { return backlogs_unknown == 0; }
+  // What the functions' recent identities hold, as the shards saw it last.
+  std::atomic<uint64_t> identity_bytes{0};
 };
 
 // A request whose key group moves: its result goes to the new owner.
@@ -134,6 +136,8 @@ class DeliveryProgram final : public ShardProgram {
   // Draining: everything that pends is parked, and nothing is sent.
   void SetDraining(bool draining);
   void SetAddressRules(std::shared_ptr<const AddressRules> rules);
+  // Counts what its functions hold into common().
+  void LookAtMemory();
 
   // For the functions.
   const subscriptions::Snapshot* snapshot() const { return snapshot_.get(); }
@@ -227,6 +231,7 @@ class DeliveryProgram final : public ShardProgram {
   KeyGroupMembers key_group_members_;
   bool draining_ = false;
   absl::flat_hash_set<EndpointFunction*> functions_;
+  uint64_t identity_bytes_ = 0;  // of them, in common()
   TokenCache tokens_;
   NamedLines token_lines_;
   NamedLines host_lines_;  // of hosts with no room: as many as fill the sink's line, if at all

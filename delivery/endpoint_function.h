@@ -101,6 +101,7 @@ class EndpointFunction final : public KeyedProcessFunction,
   void OnHoles(TaskContext& ctx, int64_t below) override;
   void OnDrain(TaskContext& ctx, Drain kind) override;
   size_t in_flight() const override;
+  size_t identity_bytes() const { return recent_.memory_bytes(); }
   std::vector<Operation> Operations() const override;
   void OnGivenBack(TaskContext& ctx) override;
   void Close(TaskContext& ctx, CloseReason reason) override;

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
+#include "core/stream/recent_identities.h"
 
 namespace postrider::delivery {
 namespace {
@@ -18,6 +19,7 @@ constexpr int64_t kReserveDivisor = 10;
 // for whole seconds. The others: a few of the largest messages and requests.
 constexpr int64_t kProcess = 64 * kMb;
 constexpr int64_t kOverlays = 16 * kMb;
+constexpr int64_t kStateIndex = 8 * kMb;
 constexpr int64_t kEndpointState = 8 * kMb;
 constexpr int64_t kBacklogStore = 32 * kMb;
 // Of each key group, whose store has a block of memory from its first write on.
@@ -34,6 +36,7 @@ constexpr int64_t kPrefetchMost = 64 * kMb;
 constexpr int64_t kProducerMost = 64 * kMb;
 constexpr int64_t kRestorePrefetchMost = 16 * kMb;
 constexpr int64_t kOverlaysMost = 256 * kMb;
+constexpr int64_t kStateIndexMost = 512 * kMb;
 constexpr int64_t kEndpointStateMost = 1024 * kMb;
 
 // An open TLS connection: 35 KB, and its share of the 0.8 MB of trusted certificates that each pool
@@ -61,11 +64,17 @@ int64_t LeastBacklogStore(const MemoryDemand& demand) {
   return std::max(kBacklogStore, demand.key_groups * kBacklogStorePerKeyGroup);
 }
 
+// Neither less nor more.
+int64_t Identities(const MemoryDemand& demand) {
+  return demand.key_groups * static_cast<int64_t>(RecentIdentities::kBytesMax);
+}
+
 Floors FloorsOf(const MemoryDemand& demand) {
   Floors floors;
   floors.per_shard = kMessages + kBacklogRoom + kWaiting + kPrefetch + kProducer +
                      kRestorePrefetch + LeastConnections(demand);
-  floors.shared = kProcess + kOverlays + LeastEndpointState(demand) + LeastBacklogStore(demand);
+  floors.shared = kProcess + kOverlays + kStateIndex + Identities(demand) +
+                  LeastEndpointState(demand) + LeastBacklogStore(demand);
   return floors;
 }
 
@@ -105,12 +114,14 @@ absl::StatusOr<MemoryBudget> DivideMemory(const MemoryDemand& demand) {
   budget.producer = Part(kProducer, kProducerMost, shard_rest, 10);
   budget.restore_prefetch = Part(kRestorePrefetch, kRestorePrefetchMost, shard_rest, 5);
   budget.overlays = Part(kOverlays, kOverlaysMost, rest, 10);
+  budget.state_index = Part(kStateIndex, kStateIndexMost, rest, 5);
+  budget.identities = Identities(demand);
   budget.endpoint_state = Part(LeastEndpointState(demand), kEndpointStateMost, rest, 5);
 
   const int64_t per_shard = budget.prefetch + budget.producer + budget.restore_prefetch;
   const int64_t requests = LeastConnections(demand);
-  const int64_t left = all - budget.process - budget.overlays - budget.endpoint_state -
-                       LeastBacklogStore(demand) -
+  const int64_t left = all - budget.process - budget.overlays - budget.state_index -
+                       budget.identities - budget.endpoint_state - LeastBacklogStore(demand) -
                        (per_shard + kMessages + kBacklogRoom + kWaiting + requests) * demand.shards;
   budget.messages = kMessages + left / demand.shards / 100 * 35;
   budget.backlog_room = kBacklogRoom + left / demand.shards / 100 * 10;

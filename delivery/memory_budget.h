@@ -34,6 +34,8 @@ struct MemoryBudget {
   int64_t connections = 0;       // open ones to receivers
   // For all shards together.
   int64_t overlays = 0;        // writes of durable state that the stores have not taken yet
+  int64_t identities = 0;      // of the messages that key groups met last
+  int64_t state_index = 0;     // what states keep beside their stores, and what restores do
   int64_t endpoint_state = 0;  // the stores of endpoint state
   int64_t backlog_store = 0;   // blocks and memtables, or all of the backlog when it is on the heap
 

@@ -40,6 +40,8 @@ MemoryMetrics::MemoryMetrics(Metrics& metrics, absl::string_view job, int64_t li
                              int64_t shards, const MemoryBudget& budget)
     : messages_(UsedBytes(metrics, "messages")),
       overlays_(UsedBytes(metrics, "overlays")),
+      identities_(UsedBytes(metrics, "identities")),
+      state_index_(UsedBytes(metrics, "state_index")),
       endpoint_state_(UsedBytes(metrics, "endpoint_state")),
       backlog_(UsedBytes(metrics, "backlog")),
       process_(metrics.AddGauge("postrider_delivery_process_resident_bytes",
@@ -55,19 +57,31 @@ MemoryMetrics::MemoryMetrics(Metrics& metrics, absl::string_view job, int64_t li
   SetLimit(metrics, "restore_prefetch", budget.restore_prefetch * shards);
   SetLimit(metrics, "connections", budget.connections * shards);
   SetLimit(metrics, "overlays", budget.overlays);
+  SetLimit(metrics, "identities", budget.identities);
+  SetLimit(metrics, "state_index", budget.state_index);
   SetLimit(metrics, "endpoint_state", budget.endpoint_state);
   SetLimit(metrics, "backlog", budget.backlog_store);
   for (int64_t shard = 0; shard < shards; ++shard) {
-    pending_.push_back(&metrics.AddGauge("postrider_stream_pending_bytes",
-                                         "Bytes of records read and not complete.",
-                                         {{"job", job}, {"shard", absl::StrCat(shard)}}));
+    const auto of_shard = [&](absl::string_view name, absl::string_view help) {
+      return &metrics.AddGauge(name, help, {{"job", job}, {"shard", absl::StrCat(shard)}});
+    };
+    pending_.push_back(
+        of_shard("postrider_stream_pending_bytes", "Bytes of records read and not complete."));
+    state_.push_back(of_shard("postrider_stream_state_bytes",
+                              "What durable states and their restores hold in memory beside the "
+                              "stores and writes on their way."));
   }
 }
 
 void MemoryMetrics::Set(const Used& used) {
-  double pending = 0;
-  for (const Gauge* gauge : pending_) pending += gauge->value();
-  messages_.Set(pending);
+  const auto sum = [](const std::vector<const Gauge*>& gauges) {
+    double bytes = 0;
+    for (const Gauge* gauge : gauges) bytes += gauge->value();
+    return bytes;
+  };
+  messages_.Set(sum(pending_));
+  state_index_.Set(sum(state_));
+  identities_.Set(static_cast<double>(used.identities));
   overlays_.Set(static_cast<double>(used.overlays));
   endpoint_state_.Set(static_cast<double>(used.endpoint_state));
   backlog_.Set(static_cast<double>(used.backlog));

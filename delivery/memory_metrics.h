@@ -20,6 +20,7 @@ class MemoryMetrics {
 
   struct Used {
     uint64_t overlays = 0;
+    uint64_t identities = 0;
     uint64_t endpoint_state = 0;
     uint64_t backlog = 0;
   };
@@ -29,10 +30,14 @@ class MemoryMetrics {
  private:
   Gauge& messages_;
   Gauge& overlays_;
+  Gauge& identities_;
+  Gauge& state_index_;
   Gauge& endpoint_state_;
   Gauge& backlog_;
   Gauge& process_;
-  std::vector<const Gauge*> pending_;  // of each shard
+  // Of each shard.
+  std::vector<const Gauge*> pending_;
+  std::vector<const Gauge*> state_;
 };
 
 }  // namespace postrider::delivery

@@ -258,6 +258,7 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
   job.group.prefetch_bytes = budget.prefetch;
   job.producer.queue_bytes_max = budget.producer;
   job.restore_prefetch_bytes = budget.restore_prefetch;
+  job.restore_bytes_max = budget.state_index / options.shards;
   job.changelogs = impl->Changelogs(parts, options, budget, topic_prefix);
   job.stop_wait_max = options.stop_wait_max;
   job.trim_safety = options.trim_safety;
@@ -317,13 +318,16 @@ absl::StatusOr<std::unique_ptr<WorkerRole>> WorkerRole::Start(
 }
 
 void WorkerRole::LookAtMemory() {
-  impl_->job->Post("stores", [impl = impl_.get()](ShardProgram&) { impl->stores.LookAtMine(); });
+  impl_->job->Post("stores", [impl = impl_.get()](ShardProgram& program) {
+    impl->stores.LookAtMine();
+    static_cast<DeliveryProgram&>(program).LookAtMemory();
+  });
   // What the shards saw when they were asked last.
   const uint64_t backlog = impl_->backlog_memory != nullptr
                                ? impl_->backlog_memory()
                                : impl_->stores.Total(kBacklog).memory_bytes;
-  impl_->memory_metrics->Set(
-      {impl_->overlay_account.used(), impl_->stores.Total(kEndpointState).memory_bytes, backlog});
+  impl_->memory_metrics->Set({impl_->overlay_account.used(), impl_->common->identity_bytes.load(),
+                              impl_->stores.Total(kEndpointState).memory_bytes, backlog});
   impl_->LookAtDisk();
 }
 

@@ -86,6 +86,8 @@ struct JobOptions {
   // Tasks of a shard that restore beside records at the same time.
   int restores_max = 4;
   int64_t restore_prefetch_bytes = 16 << 20;  // read ahead for restores, per shard
+  // What such restores hold in memory of a shard: beyond it one goes on alone until it ends.
+  int64_t restore_bytes_max = 64 << 20;
 };
 
 enum class TaskState { kCreated, kRestoring, kRunning, kDegraded, kFailed, kClosed };

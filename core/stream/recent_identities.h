@@ -17,10 +17,12 @@ namespace postrider {
 // Identities are digests, so their bits serve as their hash. Each message asks once, of memory that
 // no cache holds: so the places are small, and the one who is forgotten is found by its number.
 //
-// Threads: owned by one task. Bounds: about 0.6 MB once it is full.
+// Threads: owned by one task. Bounds: kBytesMax, half a megabyte.
 class RecentIdentities {
  public:
   static constexpr size_t kIdentitiesMax = 16'384;
+  // Once it is full: 24 bytes for each identity, and two places of four.
+  static constexpr size_t kBytesMax = kIdentitiesMax * (24 + 2 * 4);
 
   // Whether `identity` was met at a lower offset. Otherwise it is remembered with `offset` from now
   // on and the oldest is forgotten. Records that are skipped since they are complete already pass
@@ -45,6 +47,9 @@ class RecentIdentities {
     return false;
   }
   size_t size() const { return entries_.size(); }
+  size_t memory_bytes() const {
+    return entries_.capacity() * sizeof(Entry) + places_.capacity() * sizeof(Place);
+  }
 
  private:
   struct Entry {
@@ -58,6 +63,7 @@ class RecentIdentities {
     uint16_t hash = 0;    // of its identity
   };
   static constexpr size_t kPlacesMin = 64;
+  static_assert(sizeof(Entry) == 24 && sizeof(Place) == 4);
   static_assert(kIdentitiesMax < UINT16_MAX && 2 * kIdentitiesMax <= UINT16_MAX + 1);
 
   static Entry EntryOf(const IdBytes& bytes, int64_t offset) {

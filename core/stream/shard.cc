@@ -250,7 +250,12 @@ void ShardImpl::EverySecond(MonotonicTime now) {
   if (full_) TellOfPressure();
   TellOfHoles();
   results_->Expire();
-  for (auto& [tp, task] : tasks_) task->Sweep();
+  size_t state_bytes = 0;
+  for (auto& [tp, task] : tasks_) {
+    task->Sweep();
+    state_bytes += task->StateBytes();
+  }
+  metrics_.state_bytes.Set(static_cast<double>(state_bytes));
   const LoadRatios::Ratios load = load_.Take();
   metrics_.busy_ratio.Set(load.busy);
   metrics_.pressured_ratio.Set(load.pressured);

@@ -539,9 +539,12 @@ size_t StateBackend::Sweep(WallTime now, size_t values_max) {
   return removed;
 }
 
+size_t StateBackend::restore_bytes() const {
+  return replay_ == nullptr ? 0 : replay_->memory_bytes();
+}
+
 size_t StateBackend::memory_bytes() const {
-  size_t bytes = overlay_bytes_ + left_bytes_;
-  if (replay_ != nullptr) bytes += replay_->memory_bytes();
+  size_t bytes = overlay_bytes_ + left_bytes_ + restore_bytes();
   for (const auto& [id, state] : states_) bytes += state->memory_bytes();
   return bytes;
 }

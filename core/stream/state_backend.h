@@ -197,6 +197,8 @@ class StateBackend {
   // What it holds in memory, about: the overlay, what is known of a restore, what the states keep
   // beside the store. Not the store. Costs a call for each state.
   size_t memory_bytes() const;
+  // Of that, what is known of a restore.
+  size_t restore_bytes() const;
   // Writes that are not acknowledged.
   size_t pending() const { return pending_.size(); }
   // For restored values, which the log holds already: puts and deletes of single keys.

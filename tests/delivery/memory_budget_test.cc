@@ -27,8 +27,8 @@ int64_t Sum(const MemoryBudget& budget, int64_t shards) {
   const int64_t per_shard = budget.messages + budget.backlog_room + budget.waiting +
                             budget.prefetch + budget.producer + budget.restore_prefetch +
                             budget.connections;
-  return budget.process + budget.reserve + budget.overlays + budget.endpoint_state +
-         budget.backlog_store + per_shard * shards;
+  return budget.process + budget.reserve + budget.overlays + budget.identities +
+         budget.state_index + budget.endpoint_state + budget.backlog_store + per_shard * shards;
 }
 
 TEST(MemoryBudgetTest, PartsNeverExceedTheLimit) {
@@ -63,6 +63,7 @@ TEST(MemoryBudgetTest, EveryPartHasItsLeastAtTheSmallestLimit) {
   EXPECT_GE(budget->pending_bytes_max, 6 * kMb);
   EXPECT_GE(budget->pending_records_max, 1'000);
   EXPECT_GE(budget->overlays, 16 * kMb);
+  EXPECT_GE(budget->state_index, 8 * kMb);
   EXPECT_GE(budget->backlog_store, 32 * kMb);
   EXPECT_GE(budget->connections_max, 2'000);
 }
@@ -86,6 +87,7 @@ TEST(MemoryBudgetTest, ManyKeyGroupsHaveRoomForTheirStores) {
   ASSERT_TRUE(budget.ok()) << budget.status();
   EXPECT_GE(budget->endpoint_state / demand.key_groups, 64 << 10);
   EXPECT_GE(budget->backlog_store / demand.key_groups, 512 << 10);
+  EXPECT_EQ(budget->identities / demand.key_groups, 512 << 10);
   EXPECT_LE(Sum(*budget, 1), demand.limit_bytes);
 }
 

@@ -48,6 +48,7 @@ class Simulation {
     world_.options.pending_records_max = 8 + static_cast<int64_t>(random.Below(60));
     world_.options.holes_max = 2 + static_cast<int64_t>(random.Below(40));
     world_.options.restores_max = 1 + static_cast<int>(random.Below(3));
+    world_.options.restore_bytes_max = static_cast<int64_t>(random.Below(4'000));
     Surroundings& at = world_.surroundings;
     at.attempts_max = 1 + static_cast<int>(random.Below(4));
     at.park = random.Below(3) == 0 ? random.Below(500) : 0;

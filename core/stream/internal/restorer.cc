@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -17,11 +18,12 @@ bool IsFirst(const ChangelogPart& part) { return part.when() == ChangelogOptions
 }  // namespace
 
 Restorer::Restorer(Log& log, EventLoop& loop, int beside_max, int64_t prefetch_bytes,
-                   ShardMetrics& metrics)
+                   int64_t bytes_max, ShardMetrics& metrics)
     : log_(log),
       loop_(loop),
       beside_max_(std::max(1, beside_max)),
       prefetch_bytes_(prefetch_bytes),
+      bytes_max_(bytes_max),
       metrics_(metrics) {}
 
 Restorer::~Restorer() {
@@ -78,10 +80,28 @@ void Restorer::Schedule() {
   }
   std::sort(beside.begin(), beside.end(),
             [](const auto& a, const auto& b) { return a->second.number < b->second.number; });
-  if (beside.size() > static_cast<size_t>(beside_max_)) {
-    beside.resize(static_cast<size_t>(beside_max_));
+  size_t left = static_cast<size_t>(beside_max_);
+  // One that waits for its store leaves its turn to the next.
+  bool one = false;
+  for (const auto& at : beside) {
+    auto& [tp, restore] = *at;
+    const bool goes = left > 0 && !(full_ && one);
+    if (left > 0) --left;
+    if (!goes) {
+      Suspend(tp, restore);
+      continue;
+    }
+    Begin(tp, restore);
+    one = one || restore.reading;
   }
-  for (const auto& at : beside) Begin(at->first, at->second);
+}
+
+void Restorer::LookAtMemory() {
+  int64_t bytes = 0;
+  for (const auto& [tp, restore] : restores_) {
+    bytes += static_cast<int64_t>(restore.part->backend().restore_bytes());
+  }
+  if (std::exchange(full_, bytes > bytes_max_) != full_) Schedule();
 }
 
 void Restorer::Begin(const TopicPartition& tp, Restore& restore) {
@@ -101,6 +121,7 @@ void Restorer::Read() {
   size_t read = 0;
   do {
     const size_t got = reader_->Poll(kPollRecords);
+    LookAtMemory();
     if (got < kPollRecords) return;
     read += got;
   } while (first_ > 0 && read < kFirstRecords);

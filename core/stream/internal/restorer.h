@@ -28,11 +28,13 @@ namespace postrider::internal {
 //
 // Threads: the shard's.
 // Bounds:  what the reader holds (ReaderOptions); in a turn kPollRecords, or kFirstRecords while
-//          anything of the first kind is read.
+//          anything of the first kind is read. What restores hold of the partitions' identities
+//          (ChangelogReplay): beyond `bytes_max` the oldest goes on alone, so it is that and the
+//          identities of one partition.
 class Restorer final : public ReadHandler {
  public:
   // All outlive it, but for the parts: Remove() them before.
-  Restorer(Log& log, EventLoop& loop, int beside_max, int64_t prefetch_bytes,
+  Restorer(Log& log, EventLoop& loop, int beside_max, int64_t prefetch_bytes, int64_t bytes_max,
            ShardMetrics& metrics);
   ~Restorer() override;
 
@@ -65,6 +67,7 @@ class Restorer final : public ReadHandler {
 
   absl::Status OpenReader();
   void Schedule();
+  void LookAtMemory();
   void Read();
   Restores::iterator Find(absl::string_view topic, int32_t partition);
   void Begin(const TopicPartition& tp, Restore& restore);
@@ -80,12 +83,14 @@ class Restorer final : public ReadHandler {
   EventLoop& loop_;
   const int beside_max_;
   const int64_t prefetch_bytes_;
+  const int64_t bytes_max_;
   ShardMetrics& metrics_;
   std::unique_ptr<PartitionReader> reader_;
   Restores restores_;
   Restores::iterator last_ = restores_.end();  // that was found
   uint64_t added_ = 0;
-  size_t first_ = 0;  // of them must be there before records are read
+  size_t first_ = 0;   // of them must be there before records are read
+  bool full_ = false;  // they hold bytes_max
   TimerId read_timer_ = 0;
 };
 

@@ -50,7 +50,8 @@ class ShardImpl final : public Shard, public GroupHandler, public TaskHost {
         metrics_(MakeShardMetrics(metrics, options.name, index)),
         load_(loop),
         trimmer_(log, loop, options.trim_safety, options.trim_limit, metrics_.trims_failed),
-        restorer_(log, loop, options.restores_max, options.restore_prefetch_bytes, metrics_),
+        restorer_(log, loop, options.restores_max, options.restore_prefetch_bytes,
+                  options.restore_bytes_max, metrics_),
         lag_(log, loop) {}
   ~ShardImpl() override;
 

@@ -75,6 +75,9 @@ ShardMetrics Make(const Maker& m) {
       m.OutOfRange("below_start"),
       m.OutOfRange("above_end"),
       m.MakeCounter("postrider_stream_trims_failed_total", "Trims that the log refused."),
+      m.MakeGauge("postrider_stream_state_bytes",
+                  "What durable states and their restores hold in memory beside the stores and "
+                  "writes on their way."),
       m.MakeGauge("postrider_stream_restores_running",
                   "Changelog partitions that are being restored or wait for it."),
       m.MakeCounter("postrider_stream_restores_total", "Changelog partitions restored."),

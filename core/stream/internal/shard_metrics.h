@@ -40,6 +40,7 @@ struct ShardMetrics {
   Counter& below_log_start;
   Counter& above_log_end;
   Counter& trims_failed;
+  Gauge& state_bytes;
   Gauge& restores_running;
   Counter& restores;
   Counter& restore_seconds;

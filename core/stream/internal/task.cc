@@ -134,6 +134,14 @@ void Task::NameOperations() {
   }
 }
 
+size_t Task::StateBytes() const {
+  size_t bytes = 0;
+  for (const auto& part : parts_) {
+    bytes += part->backend().memory_bytes() - part->backend().overlay_bytes();
+  }
+  return bytes;
+}
+
 bool Task::HasPendingWrites() const {
   return std::any_of(parts_.begin(), parts_.end(),
                      [](const auto& part) { return part->pending() > 0; });

@@ -105,6 +105,8 @@ class Task final : public TaskContext, private PartOwner {
   void OnCommitAcknowledged(MonotonicTime issued);
   // The wait for results at a handover is over: names in the log what is still in flight.
   void NameOperations();
+  // What its states and their restores hold in memory beside stores and overlays.
+  size_t StateBytes() const;
   // Writes of durable state that have no answer.
   bool HasPendingWrites() const;
   void ResumeIfWanted();

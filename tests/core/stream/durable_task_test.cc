@@ -141,6 +141,37 @@ TEST_F(DurableTest, RestoresAFewTasksBesideAtATime) {
   EXPECT_EQ(a->At(t1_).parked(), 600u);
 }
 
+TEST_F(DurableTest, RestoresBesideGoOnOneByOneWhenTheyHoldTheirPartOfMemory) {
+  options_.restores_max = 4;
+  options_.restore_bytes_max = 20'000;  // some hundred identities
+  for (int64_t i = 0; i < 3'000; ++i) {
+    WriteChangelog(beside0_, ParkedRecord(1, 1'000 + i));
+    WriteChangelog({"beside", 1}, ParkedRecord(1, 1'000 + i));
+  }
+  world_.takes = kTakesNothing;
+  auto a = Join();
+  uint64_t other_when_first_was_done = 3'000;
+  double most = 0;
+  for (int turn = 0; turn < 2'000; ++turn) {
+    clock_.Advance(milliseconds(100));
+    a->loop->RunOnce(Duration::zero());
+    if (!a->Has(t1_) || !a->Has(t0_)) continue;
+    most = std::max(most, a->Metric("postrider_stream_state_bytes"));
+    const bool done0 = a->At(t0_).restored(1);
+    const bool done1 = a->At(t1_).restored(1);
+    if (done0 && done1) break;
+    if (done0 != done1) {
+      other_when_first_was_done =
+          std::min(other_when_first_was_done, a->At(done0 ? t1_ : t0_).parked());
+    }
+  }
+  EXPECT_LT(other_when_first_was_done, 1'000u) << "it waited";
+  EXPECT_GT(most, 20'000) << "and is counted";
+  Settle({a.get()});
+  EXPECT_EQ(a->At(t0_).parked(), 3'000u);
+  EXPECT_EQ(a->At(t1_).parked(), 3'000u);
+}
+
 TEST_F(DurableTest, RestoreWaitsForAFullStoreAndGoesOnWhereItStood) {
   options_.changelogs.back().overlay_bytes_max = 2'000;  // a few records
   for (int64_t i = 0; i < 10; ++i) WriteChangelog(beside0_, ParkedRecord(1, 1'000 + i));
