@@ -139,7 +139,8 @@ class HttpSink {
   virtual size_t in_flight() const = 0;
 
   // Holds for every connection from now on. Connections made before to what `rules` refuse take no
-  // more requests, and so do those that may be to it: behind a proxy all of them.
+  // more requests, and so do those that may be to it: behind a proxy all of them. A request whose
+  // connection is being made meanwhile is not sent to what they refuse: kAddressRefused.
   virtual void SetAddressRules(std::shared_ptr<const AddressRules> rules) = 0;
 };
 

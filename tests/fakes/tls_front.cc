@@ -65,6 +65,7 @@ void TlsFront::Accept() {
   while (true) {
     const int client = accept4(listen_fd_, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (client < 0) return;
+    ++connections_;
     auto link = std::make_shared<Link>();
     link->client = client;
     link->server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);

@@ -23,6 +23,7 @@ class TlsFront {
   TlsFront& operator=(const TlsFront&) = delete;
 
   uint16_t port() const { return port_; }
+  int connections() const { return connections_; }
   int handshakes() const { return handshakes_; }
 
  private:
@@ -64,6 +65,7 @@ class TlsFront {
   const uint16_t server_port_;
   int listen_fd_ = -1;
   uint16_t port_ = 0;
+  int connections_ = 0;
   int handshakes_ = 0;
   std::map<int, LinkPtr> links_;  // by the client's socket
 };

@@ -285,6 +285,7 @@ void CurlSink::Pump() {
       Forget(transfer, std::move(result));
     } else {
       if (target) {
+        transfer.proxy_target = target;
         const bool v6 = target->family() == IpAddress::Family::kV6;
         transfer.connect_to.Add(
             absl::StrCat("::", v6 ? "[" : "", target->ToString(), v6 ? "]:" : ":"));

@@ -130,21 +130,23 @@ class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwn
     std::unique_ptr<Slot> slot;
     CurlList headers;
     CurlList resolve;
-    CurlList connect_to;  // behind a proxy
+    CurlList connect_to;                     // behind a proxy
+    absl::optional<IpAddress> proxy_target;  // whom that names
     uint64_t carried_version = 0;
     uint64_t carried_generation = 0;
-    bool ours = false;  // its exchange is not libcurl's
-    uint64_t connecting_generation = 0;
-    Duration connect_time{};  // `ours`: of its connection, 0 when that was kept
+    bool ours = false;                   // its exchange is not libcurl's
+    uint64_t connecting_generation = 0;  // of the address rules too
+    Duration connect_time{};             // `ours`: of its connection, 0 when that was kept
     MonotonicTime accepted;
     MonotonicTime named;
     MonotonicTime started;
     TimerId deadline = 0;
     int sends = 0;
     bool address_refused = false;
-    bool own_limit = false;  // no socket was to be had
-    int socket = -1;         // the last one that was opened for it, perhaps closed again
-    int family = 0;          // of that one
+    bool refused_since = false;  // by rules that came while its connection was being made
+    bool own_limit = false;      // no socket was to be had
+    int socket = -1;             // the last one that was opened for it, perhaps closed again
+    int family = 0;              // of that one
   };
 
   struct Pool {
@@ -195,6 +197,9 @@ class CurlSink final : public HttpSink, public CurlPoolOwner, public ExchangeOwn
   bool Proxied() const { return proxy_ != nullptr; }
   // Behind a proxy: which address it shall reach. No value: none may be reached.
   absl::optional<IpAddress> ProxyTarget(Transfer& transfer) const;
+  // Whether rules that came after its connecting began refuse the receiver; `peer` is whom its
+  // connection is to.
+  bool RefusedSince(const Transfer& transfer, const absl::optional<IpAddress>& peer) const;
   void SweepRoutes();
   void FreeSlot(std::unique_ptr<Slot> slot);
   void ArmTrim();

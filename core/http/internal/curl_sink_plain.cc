@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "core/http/internal/curl_handles.h"
 #include "core/http/internal/curl_sink_impl.h"
 
@@ -49,6 +50,12 @@ void CurlSink::OnConnected(Transfer& transfer) {
   CURL* const easy = transfer.slot->easy.get();
   curl_socket_t socket = CURL_SOCKET_BAD;
   curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &socket);
+  if (transfer.connecting_generation != plain_.generation()) {
+    const auto peer = PeerOf(socket);
+    transfer.refused_since =
+        RefusedSince(transfer, peer ? absl::make_optional(peer->first) : absl::nullopt);
+    if (transfer.refused_since) return End(transfer, Cause::kFinished, CURLE_COULDNT_CONNECT);
+  }
   // libcurl closes its own one.
   const int fd = fcntl(socket, F_DUPFD_CLOEXEC, 0);
   if (fd < 0) return EndWithoutSocket(transfer);

@@ -228,11 +228,15 @@ size_t CurlSink::OnBody(char* data, size_t size, size_t count, void* slot) {
 }
 
 // Before the request goes out on a connection, new or kept, the first time and again.
-int CurlSink::OnBeforeSend(void* slot, char*, char*, int, int) {
+int CurlSink::OnBeforeSend(void* slot, char* peer, char*, int, int) {
   auto* const self = static_cast<Slot*>(slot);
   Transfer& transfer = *self->transfer;
   self->sink->MarkLoaded(transfer);
   if (transfer.ours) return CURL_PREREQFUNC_OK;  // it will go out later
+  if (self->sink->RefusedSince(transfer, IpAddress::Parse(peer))) {
+    transfer.refused_since = true;
+    return CURL_PREREQFUNC_ABORT;
+  }
   if (transfer.sends == kRequestSendsMax) return CURL_PREREQFUNC_ABORT;
   if (++transfer.sends > 1) self->sink->metrics_.resends.Increment();
   return CURL_PREREQFUNC_OK;
@@ -245,6 +249,14 @@ bool CurlSink::MayOpen(const Transfer& transfer, const IpAddress& address) const
            proxy_->addresses.end();
   }
   return rules_->Check(address, transfer.request.url.port) == AddressRules::Verdict::kAllowed;
+}
+
+bool CurlSink::RefusedSince(const Transfer& transfer, const absl::optional<IpAddress>& peer) const {
+  if (transfer.connecting_generation == plain_.generation()) return false;
+  const absl::optional<IpAddress>& target = Proxied() ? transfer.proxy_target : peer;
+  const HttpUrl& url = transfer.request.url;
+  return rules_->IsOwnHost(url.host) || !target ||
+         rules_->Check(*target, url.port) != AddressRules::Verdict::kAllowed;
 }
 
 curl_socket_t CurlSink::OnOpenSocket(void* slot, curlsocktype purpose, curl_sockaddr* address) {
@@ -300,6 +312,8 @@ HttpResult CurlSink::ResultOf(Transfer& transfer, Cause cause, int code) {
     result.body_excerpt = reader.TakeBody();
   } else if (cause == Cause::kAborted) {
     result.failure = HttpFailure::kAborted;
+  } else if (transfer.refused_since) {
+    result.failure = HttpFailure::kAddressRefused;
   } else {
     CurlEnd end;
     end.code = code;

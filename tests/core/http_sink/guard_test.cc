@@ -1,4 +1,11 @@
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/core/http_sink/sink_fixture.h"
@@ -155,6 +162,48 @@ TEST_F(SinkGuardTest, ConnectionsThatNewRulesAllowAreUsedAgain) {
   ASSERT_TRUE(RunUntilResults(3));
   EXPECT_EQ(Send(stub.url()).status, 200);
   EXPECT_EQ(stub.connections(), 3);
+}
+
+// The kernel makes the connection while the loop does something else.
+TEST_F(SinkGuardTest, NewRulesHoldForARequestWhoseConnectionIsBeingMade) {
+  const auto connected = [](int listener) {
+    pollfd waits = {listener, POLLIN, 0};
+    return poll(&waits, 1, 0) == 1;
+  };
+  for (const bool refused : {true, false}) {
+    const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof(address);
+    ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+    ASSERT_EQ(listen(listener, 8), 0);
+    ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+    sink().SetAddressRules(allow_loopback_);
+    HttpRequest request =
+        Request("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)) + "/");
+    SendAsync(std::move(request));
+    ASSERT_TRUE(Run([&] { return connected(listener); }));
+    AddressRulesOptions rules;
+    rules.allow = {"127.0.0.0/8"};
+    rules.deny = {refused ? "127.0.0.1/32" : "10.0.0.0/8"};
+    sink().SetAddressRules(*AddressRules::Create(rules));
+    const int accepted = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    ASSERT_GE(accepted, 0);
+    ssize_t got = -1;
+    ASSERT_TRUE(Run([&] {
+      char bytes[4'096];
+      got = recv(accepted, bytes, sizeof(bytes), 0);
+      return got >= 0;
+    }));
+    EXPECT_EQ(got == 0, refused);  // the end, or the request
+    close(accepted);
+    close(listener);
+    ASSERT_TRUE(RunUntilResults(refused ? 1 : 2));
+    EXPECT_EQ(results_.back().failure,
+              refused ? HttpFailure::kAddressRefused : HttpFailure::kReset);
+    EXPECT_EQ(results_.back().request_sent, !refused);
+  }
 }
 
 // The connection of one customer is never lent to another one.

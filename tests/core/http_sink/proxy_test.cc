@@ -333,6 +333,24 @@ TEST_F(SinkProxyTest, TlsIsSpokenWithTheReceiverThroughTheTunnel) {
   unlink(bundle.c_str());
 }
 
+TEST_F(SinkProxyTest, NewRulesHoldForARequestWhoseTunnelIsBeingMade) {
+  for (const bool refused : {true, false}) {
+    proxy_stub_.ForgetRequests();
+    sink().SetAddressRules(AddressRules::Default());
+    proxy_stub_.SetScript([&](const StubRequest& request) {
+      if (request.head.substr(0, 8) != "CONNECT ") return StubScript{SendBytes(StubAnswer(200))};
+      AddressRulesOptions rules;
+      rules.deny = {refused ? "8.8.8.8/32" : "8.8.4.4/32"};
+      sink().SetAddressRules(*AddressRules::Create(rules));
+      return StubScript{SendBytes("HTTP/1.1 200 Established\r\n\r\n")};
+    });
+    const HttpResult result = Send("http://hook.example/");
+    EXPECT_EQ(result.failure, refused ? HttpFailure::kAddressRefused : HttpFailure::kNone);
+    EXPECT_EQ(result.request_sent, !refused);
+    EXPECT_EQ(proxy_stub_.requests().size(), refused ? 1u : 2u);
+  }
+}
+
 class EgressProxyOptionsTest : public ::testing::Test {
  protected:
   EgressProxyOptionsTest()

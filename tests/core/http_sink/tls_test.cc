@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/core/http_sink/sink_fixture.h"
+#include "tests/fakes/tls_front.h"
 #include "tests/fakes/tls_stub.h"
 
 namespace postrider {
@@ -141,6 +142,33 @@ TEST_F(SinkTlsTest, NewRulesCloseOnlyConnectionsToWhatTheyRefuse) {
   sink().SetAddressRules(allow_loopback_);
   EXPECT_EQ(SendTls(refused, nullptr).status, 200);
   EXPECT_EQ(refused.handshakes(), 2);
+}
+
+TEST_F(SinkTlsTest, NewRulesHoldForARequestWhoseHandshakeIsUnderWay) {
+  tests::RawSocketStub stub(*loop_);
+  tests::TlsFront front(*loop_, certificate_, stub.port());
+  const auto send_and_set = [&](std::shared_ptr<const AddressRules> rules) {
+    const int before = front.connections();
+    const int handshakes = front.handshakes();
+    SendAsync(Request(absl::StrCat("https://hook.example:", front.port(), "/")));
+    ASSERT_TRUE(Run([&] { return front.connections() > before; }));
+    ASSERT_EQ(front.handshakes(), handshakes);
+    const size_t results = results_.size();
+    sink().SetAddressRules(std::move(rules));
+    ASSERT_TRUE(RunUntilResults(results + 1));
+  };
+  send_and_set(AddressRules::Default());
+  EXPECT_EQ(results_.back().failure, HttpFailure::kAddressRefused);
+  EXPECT_FALSE(results_.back().request_sent);
+  EXPECT_TRUE(Run([&] { return stub.open_connections() == 0; }));
+  EXPECT_TRUE(stub.requests().empty());
+  sink().SetAddressRules(allow_loopback_);
+  AddressRulesOptions others;
+  others.allow = {"127.0.0.0/8"};
+  others.deny = {"10.0.0.0/8"};
+  send_and_set(*AddressRules::Create(others));
+  EXPECT_EQ(results_.back().status, 200);
+  EXPECT_EQ(stub.requests().size(), 1u);
 }
 
 // Those have their own bound: what is kept is not given up for them.
