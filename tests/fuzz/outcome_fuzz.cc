@@ -74,7 +74,9 @@ void Table(const HttpResult& result, const OutcomeContext& context) {
       result.failure == HttpFailure::kDns || result.failure == HttpFailure::kConnect ||
       result.failure == HttpFailure::kTls || result.failure == HttpFailure::kReset ||
       result.failure == HttpFailure::kTimeout;
-  const bool ours = context.own_outage && !result.request_sent && of_network;
+  const bool ours = (context.own_outage && !result.request_sent && of_network) ||
+                    result.failure == HttpFailure::kProxy ||
+                    result.failure == HttpFailure::kOwnLimit;
   POSTRIDER_CHECK(outcome.status == result.status);
   POSTRIDER_CHECK(delivery::OutcomeName(outcome.kind) != "unknown");
   const bool done = delivered && !unreadable;
@@ -88,7 +90,8 @@ void Table(const HttpResult& result, const OutcomeContext& context) {
   POSTRIDER_CHECK((outcome.window == WindowEffect::kHalve) ==
                   (asked_to_wait || is_one_of({408, 425, 502, 503, 504})));
   POSTRIDER_CHECK((outcome.breaker == BreakerEffect::kNeutral) ==
-                  (asked_to_wait || aborted || ours || refused || status == 410));
+                  (asked_to_wait || aborted || refused || status == 410));
+  POSTRIDER_CHECK((outcome.breaker == BreakerEffect::kOutage) == ours);
   POSTRIDER_CHECK((outcome.verdict == Verdict::kDeadLetter) == (refused && !batch));
   POSTRIDER_CHECK((outcome.verdict == Verdict::kBisect) == (refused && batch));
   POSTRIDER_CHECK((outcome.verdict == Verdict::kKeep) == (status == 410));

@@ -444,7 +444,7 @@ class UpgradeTest(SystemTest):
         cls.roles = world.serve_apart()
         cls.customer = Customer(world, ["t"])
         cls.customer.endpoint("/waits", retry={"first_delay_ms": 1000, "cap_ms": 1000,
-                                               "attempts": 200})
+                                               "attempts": 50})
         world.receiver.answer("/waits", 503)
         world.settle()
 

@@ -1,6 +1,7 @@
 #include "core/http/internal/curl_pool.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -37,6 +38,12 @@ absl::optional<std::pair<IpAddress, uint16_t>> PeerOf(int fd) {
                              ? reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_port
                              : reinterpret_cast<const sockaddr_in*>(&peer)->sin_port;
   return std::make_pair(*address, ntohs(port));
+}
+
+// An event of it is of before: libcurl has read what it was about when it looked at another one.
+bool IsQuiet(int fd) {
+  char byte = 0;
+  return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 bool IsConnected(int fd) {
@@ -177,6 +184,7 @@ void CurlPool::OnEvents(int fd, uint32_t events) {
   if (found == sockets_.end()) return;
   Socket& socket = found->second;
   if (!socket.used) {
+    if (IsQuiet(fd)) return;
     socket.watched = 0;
     loop_.Unwatch(fd);
     EndIdle(fd);
