@@ -33,6 +33,10 @@ Outcome Failed(OutcomeKind kind, WindowEffect window = WindowEffect::kHold) {
   return Make(kind, Verdict::kRetry, Charge::kCharged, BreakerEffect::kFailure, window);
 }
 
+Outcome OurOutage(OutcomeKind kind) {
+  return Make(kind, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage, WindowEffect::kHold);
+}
+
 Outcome Rejected(const OutcomeContext& context) {
   const bool batch = context.batch_size > 1;
   Outcome outcome =
@@ -236,14 +240,11 @@ Outcome Classify(const HttpResult& result, const OutcomeContext& context) {
       outcome = Failed(OutcomeKind::kProtocol);
       break;
     case HttpFailure::kProxy:
-      // Our own outage.
-      outcome = Make(OutcomeKind::kProxy, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
-                     WindowEffect::kHold);
+      outcome = OurOutage(OutcomeKind::kProxy);
       break;
     case HttpFailure::kOwnLimit:
       // As if it had not been tried, but not again at once.
-      outcome = Make(OutcomeKind::kAborted, Verdict::kRetry, Charge::kFree, BreakerEffect::kOutage,
-                     WindowEffect::kHold);
+      outcome = OurOutage(OutcomeKind::kAborted);
       break;
     case HttpFailure::kBadRequest:
       outcome = Failed(OutcomeKind::kConfiguration);

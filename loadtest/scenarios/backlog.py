@@ -235,8 +235,8 @@ class Backlog:
             most = max(figures["worker_rss_mb"], figures["worker_rss_restored_mb"])
             stage.check("the worker stays within memory.limit", most <= limit,
                         f"{most} MB of {limit} MB", fatal=False)
-        for name, most in (("park_us", 15), ("lag_park_us", 15), ("drain_us", 15), ("restart_to_delivery_ms", 3000),
-                           ("healthy_p99_ratio", 1.2)):
+        for name, most in (("park_us", 15), ("lag_park_us", 15), ("drain_us", 15),
+                           ("restart_to_delivery_ms", 3000), ("healthy_p99_ratio", 1.2)):
             stage.check(f"{name} at most {most}", (figures[name] or 1e9) <= most,
                         f"{figures[name]}", fatal=False)
 

@@ -1,7 +1,6 @@
 #include "core/http/internal/curl_pool.h"
 
 #include <arpa/inet.h>
-#include <errno.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -11,6 +10,7 @@
 
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "core/http/internal/socket_quiet.h"
 
 namespace postrider::internal {
 namespace {
@@ -38,12 +38,6 @@ absl::optional<std::pair<IpAddress, uint16_t>> PeerOf(int fd) {
                              ? reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_port
                              : reinterpret_cast<const sockaddr_in*>(&peer)->sin_port;
   return std::make_pair(*address, ntohs(port));
-}
-
-// An event of it is of before: libcurl has read what it was about when it looked at another one.
-bool IsQuiet(int fd) {
-  char byte = 0;
-  return recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
 }
 
 bool IsConnected(int fd) {
@@ -184,6 +178,7 @@ void CurlPool::OnEvents(int fd, uint32_t events) {
   if (found == sockets_.end()) return;
   Socket& socket = found->second;
   if (!socket.used) {
+    // Of before: libcurl has read what the event was about when it looked at another socket.
     if (IsQuiet(fd)) return;
     socket.watched = 0;
     loop_.Unwatch(fd);

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "core/base/check.h"
 #include "core/base/log.h"
+#include "core/http/internal/socket_quiet.h"
 
 namespace postrider::internal {
 namespace {
@@ -40,7 +41,9 @@ PlainConnection* PlainConnections::Take(Shelf& shelf) {
   const MonotonicTime now = loop_.clock().Now();
   while (!shelf.idle.empty()) {
     const List::iterator last = shelf.idle.back();
-    if (IsAged(*last, now) || !SeemsAlive(*last)) {
+    // Asked each time: an end, or bytes that answer nothing, may be there that the loop has not
+    // told yet.
+    if (IsAged(*last, now) || !IsQuiet(last->fd_)) {
       CloseIdle(last);
       continue;
     }
@@ -166,14 +169,6 @@ void PlainConnections::Finish(PlainConnection& connection, Exchange::End end) {
 bool PlainConnections::IsAged(const PlainConnection& connection, MonotonicTime now) const {
   return now - connection.opened_ > limits_.age_max ||
          now - connection.idle_since_ > limits_.idle_age_max;
-}
-
-// Asked each time: an end, or bytes that answer nothing, may be there that the loop has not told
-// yet.
-bool PlainConnections::SeemsAlive(const PlainConnection& connection) const {
-  char byte = 0;
-  const ssize_t got = recv(connection.fd_, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  return got < 0 && IsTransient(errno);
 }
 
 void PlainConnections::Shelve(PlainConnection& connection) {

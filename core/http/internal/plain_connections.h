@@ -109,7 +109,6 @@ class PlainConnections {
   void Read(PlainConnection& connection, Sending sending);
   void Finish(PlainConnection& connection, Exchange::End end);
   bool IsAged(const PlainConnection& connection, MonotonicTime now) const;
-  bool SeemsAlive(const PlainConnection& connection) const;
   void Shelve(PlainConnection& connection);
   void CloseIdle(List::iterator connection);
   void Close(PlainConnection& connection);
